@@ -1,0 +1,421 @@
+"""Every bit-level format of the machine, once.
+
+The same objects serve RTL (as shapes), drivers and tests (through :meth:`pack` and
+:meth:`unpack`, or numpy through :func:`field_slices`). Nothing else in the project knows a bit
+position. First fields sit at the least significant bits, and memory is little-endian.
+
+Formats
+-------
+``link_word``       what a link carries per cycle: flit slot, control slot, CRC
+``PacketHeader``    32 B at the head of every packet
+``Command``         64 B in a command ring or through the doorbell window
+``Descriptor``      128 B in memory: one GEMM
+``Completion``      32 B in the completion ring
+"""
+
+import enum as py_enum
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from amaranth.hdl import Shape, unsigned
+from amaranth.lib import data, enum
+
+from .params import LinkParams
+
+__all__ = [
+    "ADDRESS_BITS", "CYCLE_BITS", "NODE_BITS", "NO_COUNTER",
+    "Accumulate", "Command", "CommandFlags", "Completion", "DType", "Descriptor", "Format",
+    "GlobalAddress", "LinkKind", "Op", "PacketFlags", "PacketHeader", "PacketOp", "ReduceOp",
+    "Status", "field_slices", "flit", "link_word", "pack", "unpack",
+]
+
+#: Offset within a card's memory.
+ADDRESS_BITS = 48
+#: Node id: packed coordinates, one bit field per dimension (see ``hdl/topology``).
+NODE_BITS = 16
+#: The global cycle counter ``now`` and every stamp taken from it.
+CYCLE_BITS = 48
+#: Counter index that means "no counter".
+NO_COUNTER = 0xFF
+
+
+class Op(enum.Enum, shape=8):
+    """Command operations."""
+
+    NOP = 0
+    #: Completes when every earlier command of its queue has completed; later ones wait for it.
+    FENCE = 1
+    WRITE = 2
+    READ = 3
+    #: Remote write that adds into the target's memory.
+    REDUCE = 4
+    ATOMIC = 5
+    GEMM = 6
+    COPY = 7
+
+
+class CommandFlags(data.Struct):
+    """Flags of a command."""
+
+    #: Ask the target for a response per packet; completion then means "visible at the target".
+    ack: 1
+    #: Write a completion record when done (errors always write one).
+    signal: 1
+    #: Hold the command until counter ``wait_counter`` has reached ``wait_value``.
+    wait: 1
+    reserved: 5
+
+
+class DType(enum.Enum, shape=4):
+    """Element types of reductions and collectives."""
+
+    F32 = 0
+    BF16 = 1
+    F16 = 2
+    E4M3 = 3
+    E5M2 = 4
+    I32 = 5
+    I8 = 6
+
+
+class ReduceOp(enum.Enum, shape=4):
+    """Reduction operators."""
+
+    SUM = 0
+    MIN = 1
+    MAX = 2
+
+
+class Status(enum.Enum, shape=8):
+    """How a command ended."""
+
+    OK = 0
+    #: Operation unknown, not built into this card, or reserved fields set.
+    BAD_COMMAND = 1
+    #: Element type or operator not supported, or address not a multiple of the element.
+    BAD_DTYPE = 2
+    #: The target address range leaves the target's memory.
+    TARGET_RANGE = 3
+    #: The source address range leaves this card's memory.
+    SOURCE_RANGE = 4
+    #: Counter index that the target or this card does not have.
+    BAD_COUNTER = 5
+    #: Descriptor refused by the compute tile.
+    BAD_DESCRIPTOR = 6
+    #: Region key or permission refused.
+    PROTECTION = 7
+    #: A link on the way died.
+    LINK_DOWN = 8
+    #: No response before the deadline.
+    TIMEOUT = 9
+    #: The packet was cut and closed with a poisoned tail.
+    POISON = 10
+
+
+class PacketOp(enum.Enum, shape=4):
+    """Packet operations."""
+
+    WRITE = 0
+    REDUCE = 1
+    READ = 2
+    ATOMIC = 3
+    #: Response without payload: an ack or an error (``status``).
+    RESPONSE = 4
+    READ_RESPONSE = 5
+
+
+class PacketFlags(data.Struct):
+    """Flags of a packet."""
+
+    #: The requester wants a response.
+    ack: 1
+    #: The payload is not to be trusted.
+    poison: 1
+    reserved: 6
+
+
+class LinkKind(enum.Enum, shape=1):
+    """What a link word means during bring-up."""
+
+    RUN = 0
+    START = 1
+
+
+class Format(enum.Enum, shape=4):
+    """Operand and result formats of a GEMM."""
+
+    E4M3 = 0
+    E5M2 = 1
+    F32 = 2
+
+
+class Accumulate(enum.Enum, shape=4):
+    """How a GEMM adds its products."""
+
+    #: Exact fixed point, one round-to-nearest-even to the result format at the end.
+    EXACT = 0
+
+
+class GlobalAddress(data.Struct):
+    """A byte of memory anywhere in the supernode."""
+
+    offset: ADDRESS_BITS
+    node: NODE_BITS
+
+
+@lru_cache(maxsize=None)
+def link_word(params: LinkParams) -> data.StructLayout:
+    """Layout of the word that one link carries per cycle and direction.
+
+    ``strobe`` is set when the word holds a flit or a total that changed or is due; a word without
+    it is *empty* and is not transported. The flit slot is meaningful while ``valid``; the control
+    slot carries the freed-credit total of one VC while ``credit``, and the ack total while ``acks``.
+    A plain link leaves ``seq``, ``acks``, ``ack`` and ``crc`` zero.
+
+    The payload comes first so that it sits on machine-word boundaries in a simulator.
+    """
+    return data.StructLayout({
+        # flit slot
+        "payload": unsigned(params.flit_bits),
+        "strobe": unsigned(1),
+        "kind": LinkKind,
+        "valid": unsigned(1),
+        "head": unsigned(1),
+        "tail": unsigned(1),
+        "vc": unsigned(params.vc_bits),
+        "seq": unsigned(params.seq_bits),
+        # control slot
+        "credit": unsigned(1),
+        "credit_vc": unsigned(params.vc_bits),
+        "freed": unsigned(params.total_bits),
+        "acks": unsigned(1),
+        "ack": unsigned(params.seq_bits),
+        "crc": unsigned(32),
+    })
+
+
+@lru_cache(maxsize=None)
+def flit(params: LinkParams) -> data.StructLayout:
+    """Layout of one flit inside a tile: what a link word's flit slot carries."""
+    return data.StructLayout({
+        "payload": unsigned(params.flit_bits),
+        "head": unsigned(1),
+        "tail": unsigned(1),
+        "vc": unsigned(params.vc_bits),
+    })
+
+
+class PacketHeader(data.Struct):
+    """The 32 B at the head of every packet. The first 16 B hold all that routing needs.
+
+    Payload bytes sit in the lanes of the *target* address: the first payload flit holds the bytes
+    from ``address`` to the next flit boundary.
+    """
+
+    dst: NODE_BITS
+    src: NODE_BITS
+    version: 4
+    klass: 2
+    #: Rail that injects the packet and receives it.
+    rail: 3
+    reserved0: 7
+    #: Scratch space of routers.
+    route: 16
+    #: Congestion marks, flow group, path and end-to-end sequence of multi-path transport.
+    ecn: 2
+    group: 6
+    path: 8
+    sequence: 24
+    op: PacketOp
+    flags: PacketFlags
+    #: In-flight slot at the requester, echoed by its response.
+    slot: 4
+    #: Of a response: how the request ended.
+    status: Status
+    # --- 16 B
+    #: Target byte address; in a response, the address of the request.
+    address: ADDRESS_BITS
+    #: Payload bytes, 0…4096; in a response, those of the request.
+    length: 13
+    reserved2: 3
+    #: Counter at the target that the packet adds 1 to, or :data:`NO_COUNTER`.
+    counter: 8
+    dtype: DType
+    redop: ReduceOp
+    #: Region key at the target.
+    key: 32
+    #: The command's tag, echoed by responses so that a late error can name its command.
+    tag: 16
+
+
+class Command(data.Struct):
+    """One command, 64 B. Reserved fields must be zero.
+
+    ``count`` = 0 or 1 runs the command once. Larger counts repeat it with the strides added to
+    source, destination and wait value each time.
+    """
+
+    op: Op
+    flags: CommandFlags
+    #: Comes back in the completion record; otherwise unused by the hardware.
+    tag: 16
+    dtype: DType
+    redop: ReduceOp
+    rail: 8
+    wait_counter: 8
+    #: Counter at the target that each packet adds 1 to, or :data:`NO_COUNTER`.
+    target_counter: 8
+    #: Counter of this card that completion adds 1 to, or :data:`NO_COUNTER`.
+    local_counter: 8
+    reserved0: 56
+    # --- 16 B
+    #: The wait ends when (total − wait_value) mod 2^32 < 2^31.
+    wait_value: 32
+    #: Bytes to move.
+    length: 32
+    #: Local byte address; of a GEMM, its descriptor (a multiple of 128).
+    source: ADDRESS_BITS
+    reserved1: 16
+    # --- 32 B
+    target: GlobalAddress
+    key: 32
+    count: 32
+    # --- 48 B
+    source_stride: 32
+    target_stride: 32
+    wait_stride: 32
+    reserved2: 32
+
+
+class Descriptor(data.Struct):
+    """One GEMM, 128 B at a multiple of 128: C[m×n] = A[m×k] · B[k×n].
+
+    A and C are row-major. B is row-major k×n, or n×k when ``b_transposed``. Leading dimensions are
+    bytes between rows. C's address and leading dimension are multiples of 4; A and B have any
+    alignment. ``k`` = 0 gives C = +0; ``m`` = 0 or ``n`` = 0 writes nothing.
+    """
+
+    m: 32
+    n: 32
+    k: 32
+    a_format: Format
+    b_format: Format
+    c_format: Format
+    accumulate: Accumulate
+    b_transposed: 1
+    reserved0: 15
+    # --- 16 B
+    a: 64
+    b: 64
+    # --- 32 B
+    c: 64
+    lda: 32
+    ldb: 32
+    # --- 48 B
+    ldc: 32
+    reserved1: 32
+    reserved2: 64
+    reserved3: 512
+
+
+class Completion(data.Struct):
+    """One record of the completion ring, 32 B.
+
+    ``phase`` is 1 on the first pass through the ring and flips on each further one, so a reader
+    tells a new record from an old one without an index.
+    """
+
+    phase: 1
+    reserved0: 3
+    queue: 4
+    op: Op
+    status: Status
+    tag: 16
+    #: Node that refused the command, when ``status`` says that one did.
+    peer: NODE_BITS
+    #: Link that died, when ``status`` is ``LINK_DOWN``.
+    link: 8
+    #: Cycle of the doorbell that made the command visible.
+    posted: CYCLE_BITS
+    #: Cycle at which its wait was over and its work began.
+    started: CYCLE_BITS
+    #: Cycle at which it was complete.
+    ended: CYCLE_BITS
+    reserved1: 48
+
+
+def _size_check() -> None:
+    for layout, size in ((PacketHeader, 32), (Command, 64), (Descriptor, 128), (Completion, 32)):
+        bits = Shape.cast(layout).width
+        if bits != 8 * size:
+            raise AssertionError(f"{layout.__name__} has {bits} bits, not {8 * size}")
+
+
+_size_check()
+
+
+def field_slices(layout: Any) -> dict[str, tuple[int, int]]:
+    """Return ``{dotted field name: (first bit, width)}`` of a layout, nested ones included."""
+    fields: dict[str, tuple[int, int]] = {}
+    for name, item in data.Layout.cast(layout):
+        width = Shape.cast(item.shape).width
+        fields[name] = (item.offset, width)
+        try:
+            inner = data.Layout.cast(item.shape)
+        except TypeError:
+            continue
+        for sub, (offset, sub_width) in field_slices(inner).items():
+            fields[f"{name}.{sub}"] = (item.offset + offset, sub_width)
+    return fields
+
+
+def pack(layout: Any, values: Mapping[str, Any]) -> bytes:
+    """Pack ``values`` (nested mappings for nested fields; absent ones are 0) into bytes.
+
+    Raises
+    ------
+    ValueError
+        If a field is unknown, or a value does not fit its field.
+    """
+    return _pack_int(layout, values).to_bytes((Shape.cast(layout).width + 7) // 8, "little")
+
+
+def _pack_int(layout: Any, values: Mapping[str, Any]) -> int:
+    known = data.Layout.cast(layout)
+    word = 0
+    names = [name for name, _ in known]
+    for name, value in values.items():
+        if name not in names:
+            raise ValueError(f"unknown field {name!r}: accepted are {', '.join(names)}")
+        item = known[name]
+        width = Shape.cast(item.shape).width
+        if isinstance(value, Mapping):
+            number = _pack_int(item.shape, value)
+        else:
+            number = value.value if isinstance(value, py_enum.Enum) else int(value)
+        if not 0 <= number < 1 << width:
+            raise ValueError(f"field {name!r} must be from 0 to {(1 << width) - 1}, not {number}")
+        word |= number << item.offset
+    return word
+
+
+def unpack(layout: Any, raw: bytes | int) -> dict[str, Any]:
+    """Unpack bytes (or the integer they spell) into a dict: enumerations where a code has a
+    member, nested dicts for nested layouts, integers elsewhere."""
+    word = raw if isinstance(raw, int) else int.from_bytes(raw, "little")
+    fields: dict[str, Any] = {}
+    for name, item in data.Layout.cast(layout):
+        number = word >> item.offset & (1 << Shape.cast(item.shape).width) - 1
+        if isinstance(item.shape, type) and issubclass(item.shape, py_enum.Enum):
+            try:
+                fields[name] = item.shape(number)
+            except ValueError:
+                fields[name] = number
+            continue
+        try:
+            fields[name] = unpack(data.Layout.cast(item.shape), number)
+        except TypeError:
+            fields[name] = number
+    return fields
+

@@ -1,0 +1,208 @@
+"""Parameters of every block, as frozen dataclasses, with named presets.
+
+A parameter set describes hardware that is elaborated (array sizes, depths, widths).
+What a fabric looks like (sizes, wrap, coordinates) is *configuration*: inputs of the
+tiles, so that one Verilated model serves every ring, mesh and torus.
+
+Each value is checked where it enters; errors name the value and what is accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+__all__ = ["CardParams", "ComputeParams", "LinkParams", "MemoryParams", "NicParams", "PRESETS",
+           "RouterParams", "preset"]
+
+
+def _check_range(name: str, value: int, low: int, high: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise ValueError(f"{name} must be an integer from {low} to {high}, not {value!r}")
+
+
+def _check_choice(name: str, value: int, choices: tuple[int, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(str, choices))}, not {value!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkParams:
+    """One link: width, virtual channels, buffer depth and flight time.
+
+    Virtual channel ``v`` belongs to class ``v // vcs_per_class``; within a class, lane
+    ``v % vcs_per_class`` is 0 before a torus dateline and 1 after it.
+    """
+
+    flit_bytes: int = 32
+    #: Cycles from a word in the sender's output register to the receiver's input pins.
+    latency: int = 16
+    classes: int = 2
+    vcs_per_class: int = 2
+    #: Flits buffered per VC at the receiver. Full rate on one VC needs at least the credit
+    #: round trip: two flight times plus the pipeline of both ends.
+    vc_depth: int = 48
+    #: Width of flit sequence numbers; twice the replay window must fit.
+    seq_bits: int = 10
+    reliable: bool = False
+
+    def __post_init__(self) -> None:
+        _check_choice("flit_bytes", self.flit_bytes, (16, 32, 64))
+        _check_range("latency", self.latency, 1, 4096)
+        _check_range("classes", self.classes, 1, 4)
+        _check_range("vcs_per_class", self.vcs_per_class, 1, 8)
+        _check_range("vc_depth", self.vc_depth, 2, 1024)
+        _check_range("seq_bits", self.seq_bits, 4, 16)
+        if self.reliable:
+            raise ValueError("reliable must be False: the replaying link is not available")
+
+    @property
+    def flit_bits(self) -> int:
+        return 8 * self.flit_bytes
+
+    @property
+    def vcs(self) -> int:
+        return self.classes * self.vcs_per_class
+
+    @property
+    def vc_bits(self) -> int:
+        return max(1, (self.vcs - 1).bit_length())
+
+    @property
+    def total_bits(self) -> int:
+        """Width of a freed-credit total: its modulus is above the depth it counts."""
+        return self.vc_depth.bit_length()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RouterParams:
+    """An input-buffered virtual-channel router for up to three dimensions.
+
+    Ports are numbered ``2*d`` for the + direction of dimension ``d``, ``2*d + 1`` for its
+    − direction, then one local port per rail.
+    """
+
+    link: LinkParams = field(default_factory=LinkParams)
+    dims: int = 3
+    rails: int = 1
+
+    def __post_init__(self) -> None:
+        _check_range("dims", self.dims, 1, 3)
+        _check_range("rails", self.rails, 1, 6)
+
+    @property
+    def links(self) -> int:
+        """Number of link ports."""
+        return 2 * self.dims
+
+    @property
+    def ports(self) -> int:
+        """Number of ports, local ones included."""
+        return self.links + self.rails
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryParams:
+    """Card memory as its ports see it: every port moves at most one flit per cycle."""
+
+    #: Cycles from the acceptance of a read request to its data on the response port.
+    latency: int = 64
+
+    def __post_init__(self) -> None:
+        _check_range("memory latency", self.latency, 2, 4096)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NicParams:
+    """The network interface: queues, counters and the depth of what is in flight."""
+
+    queues: int = 4
+    counters: int = 64
+    #: Bytes between the target-address boundaries at which packets split.
+    mtu: int = 1024
+    #: Commands in flight per card (accepted, not yet complete).
+    slots: int = 16
+    #: Commands that the direct doorbell window holds before the scheduler takes them.
+    direct_depth: int = 4
+    #: Flits of read data buffered per read stream; full rate needs more than the memory latency.
+    read_depth: int = 128
+    #: Packets that may be under read-modify-write at once.
+    rmw_packets: int = 16
+
+    def __post_init__(self) -> None:
+        _check_range("queues", self.queues, 1, 8)
+        _check_range("counters", self.counters, 1, 256)
+        _check_choice("mtu", self.mtu, (256, 512, 1024, 2048, 4096))
+        _check_choice("slots", self.slots, (2, 4, 8, 16))
+        _check_range("direct_depth", self.direct_depth, 1, 64)
+        _check_range("read_depth", self.read_depth, 4, 4096)
+        _check_range("rmw_packets", self.rmw_packets, 1, 64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComputeParams:
+    """The FP8 GEMM array: ``array`` × ``array`` multiply-accumulators."""
+
+    array: int = 16
+
+    def __post_init__(self) -> None:
+        _check_choice("array", self.array, (4, 8, 16, 32, 64))
+
+    @property
+    def read_ports(self) -> int:
+        """Memory read ports: array ÷ 8 flits per cycle, at least one."""
+        return max(1, self.array // 8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardParams:
+    """An accelerator card: NIC, router, compute array and memory."""
+
+    router: RouterParams = field(default_factory=RouterParams)
+    nic: NicParams = field(default_factory=NicParams)
+    compute: ComputeParams = field(default_factory=ComputeParams)
+    memory: MemoryParams = field(default_factory=MemoryParams)
+    #: Cycles between the instants at which the host sees and acts.
+    host_quantum: int = 64
+    #: Converts cycles to time in reports, and nothing else.
+    clock_ghz: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_range("host_quantum", self.host_quantum, 1, 1 << 20)
+        if not 0 < self.clock_ghz <= 100:
+            raise ValueError(f"clock_ghz must be above 0 and at most 100, not {self.clock_ghz!r}")
+
+    @property
+    def link(self) -> LinkParams:
+        return self.router.link
+
+    @property
+    def rails(self) -> int:
+        return self.router.rails
+
+
+#: Named machines, so that numbers mean the same everywhere.
+PRESETS: Mapping[str, CardParams] = MappingProxyType({
+    "default": CardParams(),
+    # Small buffers and array: the same behaviour in tests for a fraction of the build.
+    "small": CardParams(
+        router=RouterParams(dims=1),
+        nic=NicParams(queues=2, counters=16, mtu=256, slots=4),
+        compute=ComputeParams(array=4)),
+})
+
+
+def preset(name: str, **changes: object) -> CardParams:
+    """Return the preset called ``name`` with top-level fields replaced by ``changes``.
+
+    Raises
+    ------
+    ValueError
+        If there is no such preset.
+    """
+    try:
+        base = PRESETS[name]
+    except KeyError:
+        raise ValueError(f"unknown preset {name!r}: accepted are {', '.join(PRESETS)}") from None
+    return replace(base, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,205 @@
+"""Boundaries of the tiles: every port that the engine, a testbench or an FPGA top connects to.
+
+Rules that hold on every tile (the engine relies on them):
+
+* Outputs are functions of registers only; no path leads from an input to an output within a cycle.
+* A memory read request accepted in cycle ``t`` gets its response ``latency`` cycles later or, under
+  stalls, after that; responses of one port come in request order and cannot be refused, so a tile
+  asks only for what it has room for. A write is visible to reads accepted in later cycles.
+* ``idle`` is high only when, with empty inputs (no strobe, no valid) and ``now`` < ``wake``, the
+  tile would change neither state nor outputs. ``idle`` and ``wake`` are functions of registers.
+* Configuration inputs are taken through a register inside the tile, so that a simulator need not
+  propagate them every cycle.
+"""
+
+from amaranth.hdl import unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .layouts import ADDRESS_BITS, CYCLE_BITS, NODE_BITS, Status, link_word
+from .params import CardParams, LinkParams, RouterParams
+from .registers import HOST_ADDRESS_BITS
+
+__all__ = [
+    "MEMORY_TAG_BITS", "ComputeSignature", "ConfigSignature", "DimConfig", "GemmDone",
+    "GemmRequest", "HostSignature", "LinkSignature", "MemoryReadSignature",
+    "MemoryWriteSignature", "NetworkSignature", "RailMemorySignature", "ValidSignature",
+    "memory_index_bits",
+]
+
+#: Requester's tag, returned with the data of a memory read.
+MEMORY_TAG_BITS = 4
+
+
+def memory_index_bits(flit_bytes: int) -> int:
+    """Width of a flit index: memory ports address whole flits."""
+    return ADDRESS_BITS - (flit_bytes - 1).bit_length()
+
+
+class ValidSignature(wiring.Signature):
+    """A payload that cannot be refused."""
+
+    def __init__(self, shape) -> None:
+        super().__init__({"payload": Out(shape), "valid": Out(1)})
+
+
+class LinkSignature(wiring.Signature):
+    """One link port of a node.
+
+    Members
+    -------
+    rx : ``In(link_word(params))``
+        Word that arrives in this cycle.
+    tx : ``Out(link_word(params))``
+        Word that leaves in this cycle; straight from a register.
+    up : ``In(1)``
+        Signal present.
+    """
+
+    def __init__(self, params: LinkParams) -> None:
+        word = link_word(params)
+        super().__init__({"rx": In(word), "tx": Out(word), "up": In(1)})
+
+
+class MemoryReadSignature(wiring.Signature):
+    """A read port: one flit per request, responses in order.
+
+    Members
+    -------
+    request : ``Out(stream.Signature({index, tag}))``
+        ``index`` counts flits from address 0.
+    response : ``In(ValidSignature({data, tag}))``
+    """
+
+    def __init__(self, flit_bytes: int) -> None:
+        super().__init__({
+            "request": Out(stream.Signature(data.StructLayout({
+                "index": unsigned(memory_index_bits(flit_bytes)),
+                "tag": unsigned(MEMORY_TAG_BITS)}))),
+            "response": In(ValidSignature(data.StructLayout({
+                "data": unsigned(8 * flit_bytes), "tag": unsigned(MEMORY_TAG_BITS)}))),
+        })
+
+
+class MemoryWriteSignature(wiring.Signature):
+    """A write port: one flit per request, with byte enables.
+
+    Members
+    -------
+    request : ``Out(stream.Signature({data, mask, index}))``
+        Bit ``i`` of ``mask`` enables byte ``i``.
+    """
+
+    def __init__(self, flit_bytes: int) -> None:
+        super().__init__({
+            "request": Out(stream.Signature(data.StructLayout({
+                "data": unsigned(8 * flit_bytes), "mask": unsigned(flit_bytes),
+                "index": unsigned(memory_index_bits(flit_bytes))}))),
+        })
+
+
+class RailMemorySignature(wiring.Signature):
+    """The three memory ports of a rail: tx reads (commands too), rx reads of reductions, and
+    writes (completions too)."""
+
+    def __init__(self, flit_bytes: int) -> None:
+        super().__init__({
+            "tx_read": Out(MemoryReadSignature(flit_bytes)),
+            "rx_read": Out(MemoryReadSignature(flit_bytes)),
+            "write": Out(MemoryWriteSignature(flit_bytes)),
+        })
+
+
+class HostSignature(wiring.Signature):
+    """Register access by the host: one operation per cycle, never refused.
+
+    Members
+    -------
+    valid, write, address, data : inputs
+        An operation on the 64-bit register at byte ``address``.
+    read_valid, read_data : outputs
+        Result of a read, in order, one or more cycles later.
+    completions : ``Out(32)``
+        Total of completion records written: the interrupt of a world of totals.
+    """
+
+    def __init__(self) -> None:
+        super().__init__({
+            "valid": In(1), "write": In(1), "address": In(HOST_ADDRESS_BITS), "data": In(64),
+            "read_valid": Out(1), "read_data": Out(64), "completions": Out(32),
+        })
+
+
+class DimConfig(data.Struct):
+    """One dimension of the fabric, as a router sees it.
+
+    A node id packs one coordinate field per dimension. All three values are in place within the
+    id: ``mask`` covers the field, ``size`` is the number of nodes shifted to the field's position
+    (0 in a dimension that is not there), and ``wrap`` closes the dimension to a ring.
+    """
+
+    mask: NODE_BITS
+    size: NODE_BITS + 1
+    wrap: 1
+
+
+class ConfigSignature(wiring.Signature):
+    """What a card is told once: its node id, its memory, the shape of the fabric."""
+
+    def __init__(self, params: RouterParams) -> None:
+        super().__init__({
+            "node": Out(NODE_BITS),
+            "memory_bytes": Out(ADDRESS_BITS + 1),
+            "dims": Out(data.ArrayLayout(DimConfig, params.dims)),
+        })
+
+
+class GemmRequest(data.Struct):
+    """A GEMM for the compute tile: where its descriptor is, and the NIC's slot."""
+
+    descriptor: ADDRESS_BITS
+    slot: 4
+
+
+class GemmDone(data.Struct):
+    """The end of a GEMM: every result byte has been accepted by memory."""
+
+    slot: 4
+    status: Status
+    #: Cycle at which the compute tile took the request.
+    started: CYCLE_BITS
+
+
+class NetworkSignature(wiring.Signature):
+    """The network tile of a card: NIC and router."""
+
+    def __init__(self, params: CardParams) -> None:
+        flit_bytes = params.link.flit_bytes
+        super().__init__({
+            "now": In(CYCLE_BITS),
+            "config": In(ConfigSignature(params.router)),
+            "links": Out(LinkSignature(params.link)).array(params.router.links),
+            "host": Out(HostSignature()),
+            "memory": Out(RailMemorySignature(flit_bytes)).array(params.rails),
+            "gemm": Out(stream.Signature(GemmRequest)),
+            "done": In(stream.Signature(GemmDone)),
+            "idle": Out(1),
+            "wake": Out(CYCLE_BITS),
+        })
+
+
+class ComputeSignature(wiring.Signature):
+    """The compute tile of a card: the GEMM engine with its own memory ports."""
+
+    def __init__(self, params: CardParams) -> None:
+        flit_bytes = params.link.flit_bytes
+        super().__init__({
+            "now": In(CYCLE_BITS),
+            "memory_bytes": In(ADDRESS_BITS + 1),
+            "gemm": In(stream.Signature(GemmRequest)),
+            "done": Out(stream.Signature(GemmDone)),
+            "read": Out(MemoryReadSignature(flit_bytes)).array(params.compute.read_ports),
+            "write": Out(MemoryWriteSignature(flit_bytes)),
+            "idle": Out(1),
+            "wake": Out(CYCLE_BITS),
+        })

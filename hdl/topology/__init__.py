@@ -1,0 +1,1 @@
+"""Topologies: cards, links, coordinates, routes and bounds."""

@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 __all__ = ["MINIMUM_VERSION", "Toolchain", "ToolchainError", "find_toolchain"]
@@ -53,6 +53,12 @@ class Toolchain:
     compiler: str
 
     @property
+    def program(self) -> Path:
+        """The program itself: the ``verilator`` beside it may be a Perl wrapper around it."""
+        inner = self.verilator.parent / "verilator_bin"
+        return inner if inner.exists() else self.verilator
+
+    @property
     def include(self) -> Path:
         """Folder of Verilator's C++ headers and sources."""
         if self.root is not None:
@@ -70,7 +76,8 @@ class Toolchain:
         env["PATH"] = f"{self.verilator.parent}{os.pathsep}{env.get('PATH', '')}"
         if self.root is not None:
             env["VERILATOR_ROOT"] = str(self.root)
-        env["MAKEFLAGS"] = " ".join(f"{name}={value}" for name, value in (MAKE_VARIABLES | variables).items())
+        settings = MAKE_VARIABLES | variables
+        env["MAKEFLAGS"] = " ".join(f"{name}={value}" for name, value in settings.items())
         return env
 
 
@@ -101,7 +108,7 @@ def _header(root: Path | None) -> str:
     return config.read_text() if config and config.exists() else ""
 
 
-@lru_cache(maxsize=None)
+@cache
 def find_toolchain() -> Toolchain:
     """Return the first usable Verilator.
 
@@ -124,8 +131,8 @@ def find_toolchain() -> Toolchain:
     except OSError as error:
         raise ToolchainError(f"{verilator} does not run: {error.strerror}") from error
     # Some builds print no number but a revision; their headers always know it.
-    match = re.search(r"Verilator (\d+)\.(\d+)", run.stdout) or (
-        re.search(r'#define VERILATOR_VERSION "(\d+)\.(\d+)', header) if (header := _header(root)) else None)
+    match = (re.search(r"Verilator (\d+)\.(\d+)", run.stdout)
+             or re.search(r'#define VERILATOR_VERSION "(\d+)\.(\d+)', _header(root)))
     if run.returncode or match is None:
         raise ToolchainError(f"{verilator} does not report a version: is it Verilator, "
                              "and is perl installed?")

@@ -381,22 +381,36 @@ def pack(layout: Any, values: Mapping[str, Any]) -> bytes:
     return _pack_int(layout, values).to_bytes((Shape.cast(layout).width + 7) // 8, "little")
 
 
+@lru_cache(maxsize=None)
+def _fields(layout: Any) -> dict[Any, tuple[int, int, Any, Any]]:
+    """Offset, width, enumeration (or ``None``) and inner layout (or ``None``) of each field."""
+    fields = {}
+    for name, item in data.Layout.cast(layout):
+        codes = (item.shape if isinstance(item.shape, type)
+                 and issubclass(item.shape, py_enum.Enum) else None)
+        try:
+            inner = None if codes else data.Layout.cast(item.shape)
+        except TypeError:
+            inner = None
+        fields[name] = (item.offset, Shape.cast(item.shape).width, codes, inner)
+    return fields
+
+
 def _pack_int(layout: Any, values: Mapping[str, Any]) -> int:
-    known = data.Layout.cast(layout)
+    known = _fields(layout)
     word = 0
-    names = [name for name, _ in known]
     for name, value in values.items():
-        if name not in names:
-            raise ValueError(f"unknown field {name!r}: accepted are {', '.join(names)}")
-        item = known[name]
-        width = Shape.cast(item.shape).width
+        if name not in known:
+            raise ValueError(f"unknown field {name!r}: accepted are "
+                             f"{', '.join(map(str, known))}")
+        offset, width, _, inner = known[name]
         if isinstance(value, Mapping):
-            number = _pack_int(item.shape, value)
+            number = _pack_int(inner, value)
         else:
             number = value.value if isinstance(value, py_enum.Enum) else int(value)
         if not 0 <= number < 1 << width:
             raise ValueError(f"field {name!r} must be from 0 to {(1 << width) - 1}, not {number}")
-        word |= number << item.offset
+        word |= number << offset
     return word
 
 
@@ -405,17 +419,13 @@ def unpack(layout: Any, raw: bytes | int) -> dict[str, Any]:
     member, nested dicts for nested layouts, integers elsewhere."""
     word = raw if isinstance(raw, int) else int.from_bytes(raw, "little")
     fields: dict[str, Any] = {}
-    for name, item in data.Layout.cast(layout):
-        number = word >> item.offset & (1 << Shape.cast(item.shape).width) - 1
-        if isinstance(item.shape, type) and issubclass(item.shape, py_enum.Enum):
-            try:
-                fields[name] = item.shape(number)
-            except ValueError:
-                fields[name] = number
+    for name, (offset, width, codes, inner) in _fields(layout).items():
+        number = word >> offset & (1 << width) - 1
+        if inner is not None:
+            fields[name] = unpack(inner, number)
             continue
         try:
-            fields[name] = unpack(data.Layout.cast(item.shape), number)
-        except TypeError:
+            fields[name] = codes(number) if codes else number
+        except ValueError:
             fields[name] = number
     return fields
-

@@ -23,6 +23,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, Timer
 from filelock import FileLock
 
+from hdl.compact import compact
 from hdl.ports import memory_index_bits
 
 __all__ = ["Bench", "MemoryPorts", "Sink", "Source", "run_bench"]
@@ -46,7 +47,7 @@ def run_bench(block: Any, module: str, *, testcase: str | list[str] | None = Non
 
     toolchain = find_toolchain()
     top = name or type(block).__name__.lower()
-    text = verilog.convert(block, name=top, emit_src=False, strip_internal_attrs=True)
+    text = compact(verilog.convert(block, name=top, emit_src=False, strip_internal_attrs=True))
     key = hashlib.sha256(f"{toolchain.version}\n{text}".encode()).hexdigest()[:16]
     folder = BUILD / f"{top}-{key}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -86,7 +87,7 @@ def _runtime(version: str) -> Path:
 
 def _lend_runtime(version: str, folder: Path) -> None:
     """Give a new build the simulator's own objects: the same for every block, most of the time."""
-    for item in _runtime(version).glob("*.o"):
+    for item in _runtime(version).glob("verilated*.o"):
         shutil.copy(item, folder / item.name)
         soon = time.time() + 30  # newer than the makefile that is about to be written
         os.utime(folder / item.name, (soon, soon))
@@ -98,7 +99,7 @@ def _keep_runtime(version: str, folder: Path) -> None:
         return
     partial = kept.with_name(f"{kept.name}.{os.getpid()}")
     partial.mkdir(parents=True, exist_ok=True)
-    for item in folder.glob("veri*.o"):
+    for item in folder.glob("verilated*.o"):
         shutil.copy(item, partial / item.name)
     try:
         partial.rename(kept)

@@ -1,0 +1,1 @@
+"""The fabric inside a card: buffers, arbiters, routes and the router they make."""

@@ -1,0 +1,1 @@
+"""Links between nodes: credits and the endpoint that both ends of a link use."""

@@ -1,0 +1,1 @@
+"""Measurements behind the tables of docs/performance.md: ``python -m bench``."""

@@ -1,0 +1,103 @@
+"""From a schedule to command lists: cards, addresses, counter numbers, packet totals, flags.
+
+A wait for arrivals becomes a wait for a counter's total: its value before the collective plus the
+packets of those arrivals, which addresses and lengths determine exactly. A step that waits for more
+than one counter is preceded by NOPs that wait for the others; a wait that an earlier one of the
+list covers is left out. The last command of each list is a FENCE that waits for all that the member
+receives and signals its host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from drivers.commands import Command, packet_count
+from drivers.dtypes import ElementType
+from hdl.layouts import Op
+
+from .schedule import Schedule, Send, Signal, Step, Wait
+
+__all__ = ["CompiledSchedule", "Placement", "compile_schedule"]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a member is: its node, and the offset of its buffer in that card's memory."""
+
+    node: int
+    address: int
+
+
+@dataclass(frozen=True)
+class CompiledSchedule:
+    """Command list of each member, and packets that each (member, counter) receives in all."""
+
+    lists: tuple[tuple[Command, ...], ...]
+    packets: Mapping[tuple[int, str], int]
+
+
+def compile_schedule(schedule: Schedule, placements: Sequence[Placement], dtype: ElementType, *,
+                     mtu: int, counters: Mapping[tuple[int, str], tuple[int, int]]
+                     ) -> CompiledSchedule:
+    """Compile ``schedule``.
+
+    Parameters
+    ----------
+    placements : sequence of Placement
+        Of each member.
+    mtu : int
+        Where packets split.
+    counters : mapping
+        Of each (member, counter name) in ``schedule.arrivals``: number of the counter on that
+        member's card, and its total before the collective.
+    """
+    # Running packet totals of each counter's arrivals.
+    totals = {key: list(accumulate(
+        _packets(schedule.lists[position][index], placements, dtype, mtu)
+        for position, index in arrivals)) for key, arrivals in schedule.arrivals.items()}
+
+    def wait_of(position: int, wait: Wait) -> tuple[int, int]:
+        number, before = counters[position, wait.counter]
+        return number, before + totals[position, wait.counter][wait.sends - 1]
+
+    lists = []
+    for position, steps in enumerate(schedule.lists):
+        commands: list[Command] = []
+        passed: dict[str, int] = {}
+        for step in steps:
+            waits = [wait_of(position, wait) for wait in step.waits
+                     if passed.get(wait.counter, 0) < wait.sends]
+            passed.update((wait.counter, max(wait.sends, passed.get(wait.counter, 0)))
+                          for wait in step.waits)
+            commands += [Command(op=Op.NOP, wait=wait) for wait in waits[:-1]]
+            commands.append(_command(step, position, placements, dtype, counters,
+                                     waits[-1] if waits else None))
+        lists.append(tuple(commands))
+    return CompiledSchedule(tuple(lists), {key: total[-1] for key, total in totals.items()})
+
+
+def _packets(step: Step, placements: Sequence[Placement], dtype: ElementType, mtu: int) -> int:
+    if not isinstance(step, Send):
+        return 1
+    address = placements[step.peer].address + step.target.start * dtype.size
+    return packet_count(address, step.target.count * dtype.size, mtu)
+
+
+def _command(step: Step, position: int, placements: Sequence[Placement], dtype: ElementType,
+             counters: Mapping[tuple[int, str], tuple[int, int]],
+             wait: tuple[int, int] | None) -> Command:
+    if isinstance(step, Send):
+        assert dtype.code is not None
+        peer = placements[step.peer]
+        return Command(op=Op.REDUCE if step.reduce else Op.WRITE, wait=wait,
+                       source=placements[position].address + step.source.start * dtype.size,
+                       node=peer.node, address=peer.address + step.target.start * dtype.size,
+                       length=step.source.count * dtype.size, dtype=dtype.code,
+                       target_counter=counters[step.peer, step.notify][0])
+    if isinstance(step, Signal):
+        return Command(op=Op.WRITE, wait=wait, node=placements[step.peer].node,
+                       address=placements[step.peer].address,
+                       target_counter=counters[step.peer, step.notify][0])
+    return Command(op=Op.FENCE, wait=wait, signal=True)

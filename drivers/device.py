@@ -1,0 +1,361 @@
+"""One card: its command ring, doorbell window, completion ring and counters.
+
+Flow control, all of it on the host's side:
+
+* *Command ring*: a command is written only where the card has fetched the old one; what does not
+  fit stays in ``_waiting`` until :meth:`Device.refresh` has seen the card's total of fetched
+  commands move. Completions move it too, without asking: a command that is done was fetched.
+* *Doorbell window*: the same with the total of direct commands taken.
+* *Completion ring*: never more signalling commands are under way than the ring has records. (The
+  card holds completions while its ring is full, so errors of commands that do not signal are not
+  lost either.)
+
+Posting has two steps, so that many cards start at one instant: :meth:`Device.stage` gathers
+commands, :meth:`Device.post` writes and rings, and lets no time pass.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hdl.registers import IDENT, RegisterMap
+
+from .backend import Backend
+from .commands import COMMAND_BYTES, COMPLETION_BYTES, Command, CompletionRecord
+from .counters import TOTAL_MASK, CounterPool
+from .memory import Allocator
+
+__all__ = ["DIRECT", "LIST_QUEUE", "Device", "Operation"]
+
+#: Queue of command lists.
+LIST_QUEUE = 0
+#: Stands for the direct queue behind the doorbell window.
+DIRECT = -1
+
+
+@dataclass(eq=False)
+class Operation:
+    """Commands on one or more cards that belong together.
+
+    Attributes
+    ----------
+    name : str
+        For messages.
+    pending : dict
+        Of each card that takes part: completion records still to come.
+    records : list
+        Completion records that have come.
+    """
+
+    name: str
+    pending: dict[int, int] = field(default_factory=dict)
+    records: list[CompletionRecord] = field(default_factory=list)
+
+    @property
+    def errors(self) -> list[CompletionRecord]:
+        return [record for record in self.records if not record.ok]
+
+    @property
+    def unfinished(self) -> list[int]:
+        """Cards from which records are still to come."""
+        return [card for card, left in self.pending.items() if left]
+
+    @property
+    def done(self) -> bool:
+        """Whether the operation has ended, in success or with an error."""
+        return not self.unfinished or bool(self.errors)
+
+
+@dataclass
+class _Queue:
+    """A command ring, or the doorbell window, from the host's side. Totals modulo 2^32."""
+
+    index: int
+    entries: int
+    base: int
+    tail: int = 0
+    #: Total that the card is known to have taken.
+    head: int = 0
+    waiting: deque[tuple[Command, Operation, bool]] = field(default_factory=deque)
+
+    @property
+    def room(self) -> int:
+        return self.entries - ((self.tail - self.head) & TOTAL_MASK)
+
+    def taken(self, total: int) -> None:
+        """Note that the card has taken ``total`` commands; older news changes nothing."""
+        if (total - self.head) & TOTAL_MASK <= self.entries:
+            self.head = total
+
+
+class Device:
+    """The driver of one card.
+
+    Parameters
+    ----------
+    backend : Backend
+        The machine, fresh from reset: all totals are 0.
+    rank : int
+        The card.
+    queue_entries, completion_entries : int
+        Sizes of the rings in card memory, powers of two.
+
+    Attributes
+    ----------
+    memory : Allocator
+        All of the card's memory but the rings, which lie at its top.
+    counters : CounterPool
+
+    Raises
+    ------
+    ValueError
+        If a size is no power of two, or memory is too small for the rings.
+    RuntimeError
+        If the card does not identify itself as one.
+    """
+
+    def __init__(self, backend: Backend, rank: int, *, queue_entries: int = 256,
+                 completion_entries: int = 256) -> None:
+        for name, value in (("queue_entries", queue_entries),
+                            ("completion_entries", completion_entries)):
+            if value < 2 or value & value - 1:
+                raise ValueError(f"{name} must be a power of two from 2 on, not {value}")
+        nic = backend.params.nic
+        self.backend = backend
+        self.rank = rank
+        self._registers = RegisterMap(nic)
+        size = queue_entries * COMMAND_BYTES + completion_entries * COMPLETION_BYTES
+        top = (backend.memory_bytes - size) // COMMAND_BYTES * COMMAND_BYTES
+        if top < 0:
+            raise ValueError(f"{backend.memory_bytes} bytes of memory cannot hold rings of {size}")
+        self.memory = Allocator(f"card {rank}", 0, top, align=nic.mtu)
+        self.counters = CounterPool(f"card {rank}", nic.counters)
+        self._lists = _Queue(LIST_QUEUE, queue_entries, top)
+        self._direct = _Queue(nic.queues, nic.direct_depth, 0)
+        self._records = top + queue_entries * COMMAND_BYTES
+        self._record_count = completion_entries
+        #: Total of completion records consumed.
+        self.consumed = 0
+        #: Signalling commands that were posted and have not completed.
+        self._signals = 0
+        self._operations: dict[int, Operation] = {}
+        self._next_tag = 0
+        #: Of each tag under way: queue and its tail after the last command so far.
+        self._tails: dict[int, tuple[_Queue, int]] = {}
+        self._waited = 0
+        self._start()
+
+    def _start(self) -> None:
+        ident = self.read(self._registers.ident.at())
+        if ident != IDENT:
+            raise RuntimeError(f"card {self.rank} identifies itself as {ident:#x}, not {IDENT:#x}: "
+                               f"it has another register map")
+        node, expected = self.read(self._registers.node.at()), self.backend.topology.node_id(
+            self.rank)
+        if node != expected:
+            raise RuntimeError(f"card {self.rank} has node id {node:#x} instead of {expected:#x}")
+        ring = self._record_count * COMPLETION_BYTES
+        self.backend.memory_write(self.rank, self._records, np.zeros(ring, np.uint8))
+        self.write(self._registers.completion_base.at(), self._records)
+        self.write(self._registers.completion_size.at(), self._record_count)
+        self.write(self._registers.queue_base.at(LIST_QUEUE), self._lists.base)
+        self.write(self._registers.queue_size.at(LIST_QUEUE), self._lists.entries)
+
+    def read(self, offset: int) -> int:
+        """Read a register; time passes."""
+        return self.backend.register_read(self.rank, offset)
+
+    def write(self, offset: int, value: int) -> None:
+        """Write a register, posted."""
+        self.backend.register_write(self.rank, offset, value)
+
+    # --- posting
+
+    def stage(self, operation: Operation, queue: int, commands: list[Command]) -> None:
+        """Append ``commands``, in order, to what waits to be posted in ``queue``
+        (:data:`LIST_QUEUE` or :data:`DIRECT`). All of them carry one tag."""
+        tag = self._tag(operation)
+        signals = sum(command.signal for command in commands)
+        operation.pending[self.rank] = operation.pending.get(self.rank, 0) + signals
+        where = self._direct if queue == DIRECT else self._lists
+        where.waiting.extend((command.labelled(tag), operation, index == 0)
+                             for index, command in enumerate(commands))
+
+    def _tag(self, operation: Operation) -> int:
+        for tag, owner in self._operations.items():
+            if owner is operation:
+                return tag
+        while self._next_tag in self._operations:
+            self._next_tag = self._next_tag + 1 & 0xFFFF
+        tag = self._next_tag
+        self._next_tag = tag + 1 & 0xFFFF
+        self._operations[tag] = operation
+        return tag
+
+    @property
+    def backlog(self) -> bool:
+        """Whether staged commands wait for room."""
+        return bool(self._lists.waiting or self._direct.waiting)
+
+    def post(self) -> None:
+        """Post what fits of what is staged, now."""
+        if self._direct.waiting:
+            self._post_direct()
+        if self._lists.waiting:
+            self._post_list()
+
+    def _post_direct(self) -> None:
+        queue = self._direct
+        while queue.waiting and queue.room and self._credit(queue.waiting[0][0]):
+            command, _, _ = queue.waiting.popleft()
+            raw = command.pack()
+            for word in range(COMMAND_BYTES // 8):
+                self.write(self._registers.direct.at(word),
+                           int.from_bytes(raw[8 * word:8 * word + 8], "little"))
+            queue.tail = queue.tail + 1 & TOTAL_MASK
+            self._posted(command, queue)
+
+    def _post_list(self) -> None:
+        queue = self._lists
+        batch: list[Command] = []
+        owners: list[tuple[Operation, bool]] = []
+        while (queue.waiting and len(batch) < queue.room
+               and self._credit(queue.waiting[0][0])):
+            command, operation, first = queue.waiting.popleft()
+            self._signals += command.signal
+            batch.append(command)
+            owners.append((operation, first))
+        if not batch:
+            return
+        # A list that does not fit as a whole begins now and is continued by a later doorbell. Its
+        # first part reports too, so that the instant at which the list began is known.
+        operation = owners[-1][0]
+        begins = any(owner is operation and first for owner, first in owners)
+        if (queue.waiting and queue.waiting[0][1] is operation and begins
+                and not batch[-1].signal and self._signals < self._record_count):
+            batch[-1] = batch[-1].signalling()
+            self._signals += 1
+            operation.pending[self.rank] += 1
+        raw = b"".join(command.pack() for command in batch)
+        slot = queue.tail & queue.entries - 1
+        first_part = min(len(batch), queue.entries - slot) * COMMAND_BYTES
+        self.backend.memory_write(self.rank, queue.base + slot * COMMAND_BYTES, raw[:first_part])
+        if first_part < len(raw):
+            self.backend.memory_write(self.rank, queue.base, raw[first_part:])
+        for command in batch:
+            queue.tail = queue.tail + 1 & TOTAL_MASK
+            self._tails[command.tag] = (queue, queue.tail)
+        self.write(self._registers.queue_tail.at(LIST_QUEUE), queue.tail)
+
+    def _posted(self, command: Command, queue: _Queue) -> None:
+        self._signals += command.signal
+        self._tails[command.tag] = (queue, queue.tail)
+
+    def _credit(self, command: Command) -> bool:
+        return not command.signal or self._signals < self._record_count
+
+    def refresh(self) -> None:
+        """Ask the card how far it has taken commands; time passes."""
+        if self._lists.waiting:
+            self._lists.taken(self.read(self._registers.queue_head.at(LIST_QUEUE)) & TOTAL_MASK)
+        if self._direct.waiting:
+            self._direct.taken(self.read(self._registers.direct_taken.at()) & TOTAL_MASK)
+
+    def fits(self) -> bool:
+        """Whether all that is staged could be posted now."""
+        return all(len(queue.waiting) <= queue.room for queue in (self._lists, self._direct))
+
+    # --- completions
+
+    def drain(self) -> list[Operation]:
+        """Consume the completion records that are there; return operations that got one.
+
+        Raises
+        ------
+        RuntimeError
+            If a record belongs to no operation under way: a late error.
+        """
+        touched: list[Operation] = []
+        before = self.consumed
+        strays: list[CompletionRecord] = []
+        while True:
+            slot = self.consumed & self._record_count - 1
+            raw = self.backend.memory_read(
+                self.rank, self._records + slot * COMPLETION_BYTES, COMPLETION_BYTES)
+            phase, record = CompletionRecord.parse(self.rank, bytes(raw))
+            if phase == self.consumed // self._record_count & 1:  # left by the pass before
+                break
+            self.consumed = self.consumed + 1 & TOTAL_MASK
+            operation = self._operations.get(record.tag)
+            if operation is None:
+                strays.append(record)
+                continue
+            self._complete(operation, record)
+            if operation not in touched:
+                touched.append(operation)
+        if self.consumed != before:
+            self.write(self._registers.completion_head.at(), self.consumed)
+        if strays:
+            raise RuntimeError("; ".join(map(describe_error, strays))
+                               + ": no operation under way has this tag")
+        return touched
+
+    def _complete(self, operation: Operation, record: CompletionRecord) -> None:
+        operation.records.append(record)
+        self._signals = max(0, self._signals - 1)  # failed commands report unasked
+        operation.pending[self.rank] -= 1
+        if operation.pending[self.rank] == 0 and record.ok:
+            # The last command of a list ends after all before it were fetched.
+            queue, tail = self._tails[record.tag]
+            queue.taken(tail)
+
+    def forget(self, operation: Operation) -> None:
+        """Drop an operation that has ended: its tag may be used again."""
+        for tag in [tag for tag, owner in self._operations.items() if owner is operation]:
+            del self._operations[tag]
+            self._tails.pop(tag, None)
+
+    def abandon(self, operation: Operation) -> None:
+        """Drop what a failed operation has not posted. Its tag stays taken, since commands under
+        way may still report."""
+        for queue in (self._lists, self._direct):
+            queue.waiting = deque(item for item in queue.waiting if item[1] is not operation)
+
+    # --- reports
+
+    def waited(self) -> int:
+        """Cycles that this card's commands waited for counters since the last call; time
+        passes."""
+        total = self.read(self._registers.waited.at())
+        difference, self._waited = total - self._waited, total
+        return difference
+
+    def stuck(self) -> str:
+        """What the card's queues wait for; time passes."""
+        lines = []
+        for index in range(self._registers.queue_wait.count):
+            wait = self.read(self._registers.queue_wait.at(index))
+            name = f"queue {index}" if index < self._registers.queue_wait.count - 1 else "direct"
+            if wait & 1:
+                counter, value = wait >> 8 & 0xFF, wait >> 32
+                total = self.read(self._registers.counter.at(counter))
+                lines.append(f"{name} waits for counter {counter} to reach {value}, it has {total}")
+            elif wait & 2:
+                lines.append(f"{name} waits for earlier commands to end")
+        busy = self.read(self._registers.slots_busy.at())
+        if busy:
+            lines.append(f"slots busy {busy:#x}")
+        waiting = len(self._lists.waiting) + len(self._direct.waiting)
+        if waiting:
+            lines.append(f"{waiting} commands not posted for lack of room")
+        return f"card {self.rank}: {'; '.join(lines) or 'waits for nothing'}"
+
+
+def describe_error(record: CompletionRecord) -> str:
+    """One line about a command that failed."""
+    op, status = (getattr(value, "name", value) for value in (record.op, record.status))
+    return (f"card {record.card}: {op} with tag {record.tag} ended at cycle {record.ended} with "
+            f"{status} from node {record.peer:#x}")

@@ -1,0 +1,354 @@
+"""The public face of a machine: memory on every card, remote writes, GEMMs and collectives.
+
+Everything that starts work returns a :class:`~drivers.handle.Handle`, except ``write`` and
+``reduce_into``, which wait. Work on several cards is posted at one instant. Operations start in the
+order of the calls, on each card; one that is never waited for progresses too, as far as its
+commands fit into the rings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from types import TracebackType
+
+from hdl.layouts import DType, Op
+from hdl.params import CardParams
+from hdl.topology import Bound, Topology, allreduce_bound, gemm_bound, p2p_bound
+
+from .backend import Backend, Completions, StallError, WaitTimeout
+from .collectives import Placement, check, compile_schedule, ring_allreduce
+from .collectives.ring import ring_shape
+from .commands import DESCRIPTOR_BYTES, Command, Gemm, packet_count
+from .device import DIRECT, LIST_QUEUE, Device, Operation
+from .dtypes import ElementType, element_type
+from .gemm import describe_gemm
+from .handle import DEFAULT_TIMEOUT, Handle, OperationError, Result
+from .memory import Array
+
+__all__ = ["Rank", "SuperNode"]
+
+#: Instants of the host between two looks at how far a card has taken a list that is too long.
+_POLL_QUANTA = 4
+
+
+class SuperNode:
+    """A machine of many cards.
+
+    Parameters
+    ----------
+    backend : Backend
+        The machine, fresh from reset.
+    queue_entries, completion_entries : int
+        Sizes of each card's rings.
+    """
+
+    def __init__(self, backend: Backend, *, queue_entries: int = 256,
+                 completion_entries: int = 256) -> None:
+        self._backend = backend
+        self._devices = [Device(backend, rank, queue_entries=queue_entries,
+                                completion_entries=completion_entries)
+                         for rank in range(backend.topology.cards)]
+        self._active: list[Handle] = []
+
+    # --- the machine
+
+    @property
+    def cards(self) -> int:
+        """Number of cards."""
+        return len(self._devices)
+
+    @property
+    def topology(self) -> Topology:
+        return self._backend.topology
+
+    @property
+    def params(self) -> CardParams:
+        return self._backend.params
+
+    @property
+    def cycle(self) -> int:
+        """The host's present."""
+        return self._backend.cycle
+
+    @property
+    def backend(self) -> Backend:
+        return self._backend
+
+    def rank(self, rank: int) -> Rank:
+        """The view of one card."""
+        return Rank(self, self.topology.check_rank(rank))
+
+    def close(self) -> None:
+        """Release the machine."""
+        self._backend.close()
+
+    def __enter__(self) -> SuperNode:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    # --- memory
+
+    def malloc(self, shape: int | Sequence[int], dtype: str | ElementType, card: int) -> Array:
+        """Return an array in the memory of ``card``; its contents are undefined.
+
+        Raises
+        ------
+        ValueError
+            If the card or the type does not exist, or a size is negative.
+        OutOfMemoryError
+            If the card has no room.
+        """
+        kind = element_type(dtype)
+        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+        if min(sizes, default=0) < 0:
+            raise ValueError(f"sizes must be at least 0, not {list(sizes)}")
+        device = self._devices[self.topology.check_rank(card)]
+        array = Array(card, 0, sizes, kind, self.topology.node_id(card), self._backend)
+        return Array(card, device.memory.allocate(array.nbytes), sizes, kind, array.node,
+                     self._backend)
+
+    def free(self, *arrays: Array) -> None:
+        """Give back arrays that :meth:`malloc` returned (not views of them)."""
+        for array in arrays:
+            self._devices[array.card].memory.free(array.offset)
+
+    # --- remote writes
+
+    def write(self, source: Array, target: Array, *, ack: bool = True,
+              timeout: int = DEFAULT_TIMEOUT) -> Result:
+        """Write ``source`` over ``target``, on any two cards, and wait.
+
+        The result's last stamp is the arrival of the last acknowledgement at the source card, or,
+        without ``ack``, the instant at which the target card knows that all has arrived.
+
+        Raises
+        ------
+        ValueError
+            If shapes or types differ.
+        """
+        return self._move(Op.WRITE, source, target, ack).wait(timeout)
+
+    def reduce_into(self, source: Array, target: Array, *, ack: bool = True,
+                    timeout: int = DEFAULT_TIMEOUT) -> Result:
+        """Add ``source`` into ``target`` at the target card (f32 or bf16), and wait. As
+        :meth:`write` in all else."""
+        _check_sum(source.dtype, "sum")
+        return self._move(Op.REDUCE, source, target, ack).wait(timeout)
+
+    def _move(self, op: Op, source: Array, target: Array, ack: bool) -> Handle:
+        if source.shape != target.shape or source.dtype != target.dtype:
+            raise ValueError(f"source {source.dtype}{list(source.shape)} and target {target.dtype}"
+                             f"{list(target.shape)} differ")
+        bound = p2p_bound(self.topology, self.params, source.card, target.card, source.nbytes)
+        move = Command(op=op, source=source.offset, node=target.node, address=target.offset,
+                       length=source.nbytes, dtype=source.dtype.code or DType.F32, signal=True)
+        operation = Operation(f"{op.name.lower()} from card {source.card} to card {target.card}")
+        sender, receiver = self._devices[source.card], self._devices[target.card]
+        if ack:
+            sender.stage(operation, DIRECT, [replace(move, ack=True)])
+            return self._launch(operation, bound, lambda: None)
+        counter = receiver.counters.allocate()
+        receiver.counters.expect(counter, packet_count(target.offset, source.nbytes,
+                                                       self.params.nic.mtu))
+        sender.stage(operation, DIRECT, [replace(move, target_counter=counter)])
+        receiver.stage(operation, LIST_QUEUE, [
+            Command(op=Op.NOP, signal=True, wait=(counter, receiver.counters.total(counter)))])
+        return self._launch(operation, bound, lambda: receiver.counters.release(counter))
+
+    # --- GEMM
+
+    def gemm(self, a: Array, b: Array, c: Array, *, b_transposed: bool = False) -> Handle:
+        """Start C = A · B on the card that holds all three: A m×k and B k×n (n×k if
+        ``b_transposed``) of e4m3 or e5m2, C m×n of f32.
+
+        Raises
+        ------
+        ValueError
+            If shapes, types or cards do not fit.
+        """
+        return self.gemms([(a, b, c)], b_transposed=b_transposed)
+
+    def gemms(self, products: Iterable[tuple[Array, Array, Array]], *,
+              b_transposed: bool = False) -> Handle:
+        """Start several GEMMs, on as many cards as they are spread over, at one instant."""
+        described = [(a.card, describe_gemm(a, b, c, b_transposed=b_transposed))
+                     for a, b, c in products]
+        if not described:
+            raise ValueError("gemms needs at least one product")
+        per_card: dict[int, list[Gemm]] = {}
+        for card, gemm in described:
+            per_card.setdefault(card, []).append(gemm)
+        operation = Operation(f"gemm on card {', '.join(map(str, per_card))}")
+        with ExitStack() as undo:
+            places: list[tuple[Device, int]] = []
+            for card, gemms in per_card.items():
+                device = self._devices[card]
+                for gemm in gemms:
+                    place = device.memory.allocate(DESCRIPTOR_BYTES)
+                    undo.callback(device.memory.free, place)
+                    self._backend.memory_write(card, place, gemm.pack())
+                    places.append((device, place))
+            release = undo.pop_all().close
+        for device, place in places:
+            device.stage(operation, DIRECT, [Command(op=Op.GEMM, source=place, signal=True)])
+        # A card works through its GEMMs one after the other: what each keeps busy adds up.
+        bounds = [_sequence([gemm_bound(self.params, gemm.m, gemm.n, gemm.k) for gemm in gemms])
+                  for gemms in per_card.values()]
+        return self._launch(operation, max(bounds, key=lambda item: item.cycles), release)
+
+    # --- collectives
+
+    def allreduce(self, arrays: Sequence[Array], *, op: str = "sum",
+                  algorithm: str = "ring") -> Handle:
+        """Start the sum of ``arrays``, one on each card of a group, in place on all of them.
+
+        Raises
+        ------
+        ValueError
+            If arrays share a card, or differ in size or type, or the operator, the algorithm or
+            the type is not there: f32 and bf16 are.
+        """
+        if not arrays:
+            raise ValueError("allreduce needs at least one array")
+        if algorithm != "ring":
+            raise ValueError(f"unknown algorithm {algorithm!r}: accepted is ring")
+        first = arrays[0]
+        _check_sum(first.dtype, op)
+        for array in arrays:
+            if array.size != first.size or array.dtype != first.dtype:
+                raise ValueError(f"arrays differ: {first.dtype} × {first.size} on card "
+                                 f"{first.card}, {array.dtype} × {array.size} on card {array.card}")
+        order = self.topology.ring_order([array.card for array in arrays])
+        by_card = {array.card: array for array in arrays}
+        members = [by_card[card] for card in order]
+        hops = max(self.topology.hops(a, b)
+                   for a, b in zip(order, order[1:] + order[:1], strict=True))
+        granule, parts = ring_shape(self.params, len(order), first.size, first.dtype.size, hops)
+        schedule = ring_allreduce(len(order), first.size, granule=granule, parts=parts)
+        check(schedule)
+
+        operation = Operation(f"ring allreduce of {first.size} {first.dtype} on {len(order)} cards")
+        counters: dict[tuple[int, str], tuple[int, int]] = {}
+        with ExitStack() as undo:
+            for position, name in schedule.arrivals:
+                pool = self._devices[order[position]].counters
+                counter = pool.allocate()
+                undo.callback(pool.release, counter)
+                counters[position, name] = (counter, pool.total(counter))
+            release = undo.pop_all().close
+        compiled = compile_schedule(
+            schedule, [Placement(array.node, array.offset) for array in members], first.dtype,
+            mtu=self.params.nic.mtu, counters=counters)
+        for (position, name), packets in compiled.packets.items():
+            self._devices[order[position]].counters.expect(counters[position, name][0], packets)
+        for card, commands in zip(order, compiled.lists, strict=True):
+            self._devices[card].stage(operation, LIST_QUEUE, list(commands))
+        bound = allreduce_bound(self.topology, self.params, order, first.nbytes)
+        handle = self._launch(operation, bound, release)
+        handle.schedule, handle.order = schedule, tuple(order)
+        return handle
+
+    # --- running
+
+    def _launch(self, operation: Operation, bound: Bound,
+                release: Callable[[], None]) -> Handle:
+        handle = Handle(operation, bound, self, release)
+        self._active.append(handle)
+        devices = [self._devices[card] for card in operation.pending]
+        for device in devices:
+            if not device.fits():
+                device.refresh()
+        for device in devices:
+            device.post()
+        return handle
+
+    def wait_for(self, handle: Handle, timeout: int) -> None:
+        """Let time pass until ``handle``'s operation has ended: see :meth:`Handle.wait`."""
+        deadline = self.cycle + timeout
+        operation = handle.operation
+        trouble: WaitTimeout | StallError | None = None
+        while True:
+            self._progress()
+            if operation.errors:
+                raise OperationError(operation.name, operation.errors)
+            if operation.done:
+                return
+            if trouble is None and self.cycle >= deadline:
+                trouble = WaitTimeout(f"not done after {timeout} cycles")
+            if trouble is not None:
+                report = "; ".join(self._devices[card].stuck() for card in operation.unfinished)
+                raise type(trouble)(f"{operation.name}: {trouble}; {report}") from trouble
+            try:
+                self._pass_time(operation, deadline - self.cycle)
+            except (WaitTimeout, StallError) as error:
+                trouble = error  # unless what has come in the meantime explains it
+
+    def _pass_time(self, operation: Operation, most: int) -> None:
+        backlog = [device for device in self._devices if device.backlog]
+        if backlog:
+            self._backend.advance(min(most, _POLL_QUANTA * self.params.host_quantum))
+            for device in backlog:
+                device.refresh()
+            return
+        self._backend.wait([Completions(card, self._devices[card].consumed + 1 & 0xFFFF_FFFF)
+                            for card in operation.unfinished], most)
+
+    def _progress(self) -> None:
+        """Take in completions, end what has ended, post what there is room for now."""
+        cards = {card for handle in self._active for card in handle.operation.pending}
+        for card in sorted(cards):
+            self._devices[card].drain()
+        for handle in [handle for handle in self._active if handle.done]:
+            self._active.remove(handle)
+            failed = bool(handle.operation.errors)
+            for card in handle.operation.pending:
+                device = self._devices[card]
+                (device.abandon if failed else device.forget)(handle.operation)
+            if not failed:
+                handle.release()
+        for device in self._devices:
+            if device.backlog:
+                device.post()
+
+    def waited(self, cards: Iterable[int] | Mapping[int, int]) -> int:
+        """Cycles that commands of ``cards`` waited for counters since this was last asked; time
+        passes."""
+        return sum(self._devices[card].waited() for card in cards)
+
+
+class Rank:
+    """One card, for code written from its point of view."""
+
+    def __init__(self, supernode: SuperNode, rank: int) -> None:
+        self.supernode = supernode
+        self.rank = rank
+
+    @property
+    def node(self) -> int:
+        """Node id."""
+        return self.supernode.topology.node_id(self.rank)
+
+    def malloc(self, shape: int | Sequence[int], dtype: str | ElementType) -> Array:
+        """Return an array in this card's memory."""
+        return self.supernode.malloc(shape, dtype, self.rank)
+
+
+def _check_sum(dtype: ElementType, op: str) -> None:
+    if op != "sum":
+        raise ValueError(f"unknown operator {op!r}: accepted is sum")
+    if dtype.name not in ("f32", "bf16"):
+        raise ValueError(f"sums of {dtype} are not there: accepted are f32 and bf16")
+
+
+def _sequence(bounds: Sequence[Bound]) -> Bound:
+    terms: dict[str, int] = {}
+    for bound in bounds:
+        for name, cycles in bound.terms.items():
+            terms[name] = max(terms[name], cycles) if name == "latency" and name in terms else (
+                terms.get(name, 0) + cycles)
+    return Bound(terms)

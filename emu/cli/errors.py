@@ -1,0 +1,32 @@
+"""Errors as the user sees them: one line on stderr and an exit status.
+
+Status 2: what was asked for is wrong. Status 1: it was tried and failed, or came out wrong. What
+is not listed here is a bug of ours and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+__all__ = ["Failure", "complain", "usage"]
+
+
+class Failure(click.ClickException):
+    """A run that was tried and failed, or whose results are wrong: status 1."""
+
+
+@contextmanager
+def usage(option: str) -> Iterator[None]:
+    """Blame a ValueError on the value of ``option``: the message already names the value."""
+    try:
+        yield
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=option) from error
+
+
+def complain(message: str) -> None:
+    """Print one line on stderr."""
+    click.echo(f"supernode: error: {' '.join(message.split())}", err=True)

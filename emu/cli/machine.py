@@ -1,0 +1,140 @@
+"""The machine that a command runs on: its options, opening it, and what running it costs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import click
+
+from hdl import topology as topologies
+from hdl.params import preset as find_preset
+
+from .errors import usage
+from .options import common
+from .output import Screen
+
+if TYPE_CHECKING:
+    from drivers.supernode import SuperNode
+    from emu.emulator import EngineBackend
+
+__all__ = ["Machine", "Stopwatch", "machine_options", "rates", "timeout"]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def machine_options(default: str | None = None) -> Callable[[Function], Function]:
+    """Add ``--topology`` (required without a ``default``), the common options and the engine's."""
+    def add(function: Function) -> Function:
+        for option in (
+            click.option("--stall-rate", type=click.FloatRange(0, 1, max_open=True), default=0.0,
+                         show_default=True, metavar="P",
+                         help="Probability that a memory port stalls, per cycle."),
+            click.option("--window", type=click.IntRange(1), metavar="CYCLES",
+                         help="Cycles that a card runs ahead; results do not depend on it."),
+        ):
+            function = option(function)
+        function = common(function)
+        need: dict[str, Any] = {"required": True} if default is None else {"default": default}
+        return click.option("--topology", **need, show_default=True, metavar="SPEC",
+                            help="Cards and links, e.g. ring:8, mesh:4x4, torus:2x2x2.")(function)
+    return add
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """The options of a run, and the machine that they describe."""
+
+    topology: str
+    preset: str
+    seed: int
+    window: int | None
+    stall_rate: float
+    json_output: Any
+
+    def __post_init__(self) -> None:
+        with usage("--topology"):
+            self.shape  # noqa: B018 - refuses a bad specification before anything is built
+
+    @property
+    def shape(self) -> topologies.Topology:
+        """The topology."""
+        return topologies.parse(self.topology)
+
+    @property
+    def clock_ghz(self) -> float:
+        """Cycles per nanosecond."""
+        return find_preset(self.preset).clock_ghz
+
+    @property
+    def screen(self) -> Screen:
+        """Where results go."""
+        return Screen(self.json_output)
+
+    @contextmanager
+    def open(self, memory_bytes: int) -> Iterator[SuperNode]:
+        """A running machine whose cards hold ``memory_bytes`` of data and what drivers keep."""
+        import emu
+
+        with usage("--topology"), _status("starting") as progress:
+            machine = emu.open(self.topology, preset=self.preset, seed=self.seed,
+                               memory_bytes=_room(memory_bytes), window=self.window,
+                               stall_rate=self.stall_rate, progress=progress)
+        try:
+            yield machine
+        finally:
+            machine.close()
+
+    @contextmanager
+    def timed(self) -> Iterator[Stopwatch]:
+        """Around what the machine runs: its wall time. Nothing may be printed meanwhile."""
+        with _status(f"running on {self.topology}"), Stopwatch() as watch:
+            yield watch
+
+
+def _room(data: int) -> int:
+    """Memory for ``data`` bytes: a power of two, with space for command rings and alignment."""
+    return max(64 << 20, 1 << (data + (8 << 20) - 1).bit_length())
+
+
+@contextmanager
+def _status(text: str) -> Iterator[Callable[[str], None] | None]:
+    """A line on a terminal's stderr that says what takes long."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text) as status:
+        yield status.update
+
+
+def timeout(work: int) -> int:
+    """Cycles after which a run is given up that moves ``work`` bytes, or multiplies as often: a
+    byte per cycle is far below any machine."""
+    from drivers.handle import DEFAULT_TIMEOUT
+
+    return DEFAULT_TIMEOUT + work
+
+
+def rates(machine: SuperNode) -> tuple[float, float]:
+    """Card-cycles per second of wall time, and how many of them were evaluated, not skipped."""
+    statistics = cast("EngineBackend", machine.backend).statistics()
+    return statistics.card_cycles_per_s, statistics.stepped_card_cycles_per_s
+
+
+class Stopwatch:
+    """Wall time of a ``with`` block, in ``seconds``."""
+
+    seconds = 0.0
+
+    def __enter__(self) -> Stopwatch:
+        self._start = time.perf_counter()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.seconds = time.perf_counter() - self._start

@@ -1,0 +1,77 @@
+"""The command group, and the one place where exceptions become messages and exit statuses."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+import click
+
+from .clean import clean
+from .demo import demo
+from .doctor import doctor
+from .errors import complain
+from .options import NamingGroup
+from .run import run
+from .verilog import verilog
+
+__all__ = ["cli", "main"]
+
+INTERRUPTED = 130
+
+
+def _version() -> str:
+    try:
+        return version("supernode-emulator")
+    except PackageNotFoundError:
+        return "not installed"
+
+
+@click.group(cls=NamingGroup, context_settings={"help_option_names": ["-h", "--help"],
+                                                "max_content_width": 100})
+@click.version_option(_version(), prog_name="supernode")
+def cli() -> None:
+    """A supernode in RTL, emulated cycle by cycle: cards, links, GEMMs and collectives."""
+
+
+for _command in (demo, run, verilog, doctor, clean):
+    cli.add_command(_command)
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its status."""
+    sys.exit(_status(args))
+
+
+def _status(args: Sequence[str] | None) -> int:
+    from drivers.backend import StallError, WaitTimeout
+    from drivers.handle import OperationError
+    from emu.cache import BuildError
+    from emu.emulator import EngineError
+    from emu.toolchain import ToolchainError
+
+    try:
+        return cli.main(args, prog_name="supernode", standalone_mode=False) or 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return error.exit_code
+    except click.ClickException as error:
+        complain(error.format_message())
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        complain("interrupted")
+        return INTERRUPTED
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            # The reader left; nothing more can be said to it, not even at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
+        complain(str(error))
+        return 1
+    except (BuildError, EngineError, OperationError, StallError, ToolchainError,
+            WaitTimeout, ValueError, MemoryError) as error:
+        complain(str(error) or type(error).__name__)
+        return 1

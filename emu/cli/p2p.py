@@ -1,0 +1,56 @@
+"""``supernode run p2p``: one card writes into another card's memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import numpy as np
+
+from drivers.dtypes import DTYPES
+
+from .errors import usage
+from .machine import Machine, machine_options, timeout
+from .options import SIZE, choose, elements
+from .report import Figures, report
+from .verdict import compare
+
+__all__ = ["p2p"]
+
+DTYPE_NAMES = tuple(name for name in DTYPES if name != "u8")
+
+
+@click.command()
+@click.option("--bytes", "size", type=SIZE, default="1M", show_default=True, metavar="SIZE",
+              help="Bytes to write.")
+@click.option("--dtype", default="f32", show_default=True, metavar=f"{{{','.join(DTYPE_NAMES)}}}",
+              help="Type of the elements; it changes nothing but what --bytes must divide by.")
+@click.option("--source", type=int, default=0, show_default=True, metavar="CARD",
+              help="Card that writes.")
+@click.option("--target", type=int, metavar="CARD", show_default="the last one",
+              help="Card that is written to.")
+@machine_options()
+def p2p(size: int, dtype: str, source: int, target: int | None, **options: Any) -> None:
+    """Write an array from one card to another, until it is visible there."""
+    choose("--dtype", dtype, DTYPE_NAMES)
+    kind = DTYPES[dtype].numpy
+    count = elements(size, dtype)
+    setup = Machine(**options)
+    with usage("--source"):
+        setup.shape.check_rank(source)
+    with usage("--target"):
+        target = setup.shape.cards - 1 if target is None else setup.shape.check_rank(target)
+    with setup.open(2 * size) as machine:
+        rng = np.random.default_rng(setup.seed)
+        values = np.frombuffer(rng.bytes(size), kind)
+        origin = machine.malloc((count,), dtype, source)
+        destination = machine.malloc((count,), dtype, target)
+        origin.write(values)
+        # The opposite of what must arrive: no bit is right before it has been written.
+        destination.write(np.invert(values.view(np.uint8)).view(kind))
+        with setup.timed() as watch:
+            result = machine.write(origin, destination, ack=True, timeout=timeout(size))
+        verdict = compare([destination.read(), origin.read()], [values, values])
+        figures = Figures(workload="p2p", size=size, dtype=dtype, algorithm="write",
+                          bus_factor=1.0, extra={})
+        report(setup, machine, figures, result, verdict, watch.seconds)

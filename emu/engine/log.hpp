@@ -1,0 +1,49 @@
+// The event log: what happened on every boundary of every node, in a canonical order.
+//
+// Two runs of one workload are equal exactly if their logs are: whatever has no meaning (payload of
+// a word without a flit, a credit field without its flag, bytes that a write does not enable) is
+// left out of the digests.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace supernode {
+
+enum class EventKind : uint16_t {
+    link = 0,
+    read_request = 1,
+    read_response = 2,
+    write = 3,
+    host_write = 4,
+    host_read = 5,
+    host_result = 6,
+    gemm = 7,
+    done = 8,
+};
+
+struct Event {
+    uint64_t cycle;
+    uint32_t node;
+    uint16_t port;
+    EventKind kind;
+    uint64_t value;
+    uint64_t digest;
+};
+
+class EventLog {
+  public:
+    bool enabled = false;
+
+    void add(uint64_t cycle, unsigned node, unsigned port, EventKind kind, uint64_t value,
+             uint64_t digest) {
+        events_.push_back({cycle, node, static_cast<uint16_t>(port), kind, value, digest});
+    }
+    // Sorted by (cycle, node, port, kind); a port has one event of a kind per cycle.
+    const std::vector<Event>& sorted();
+
+  private:
+    std::vector<Event> events_;
+};
+
+}  // namespace supernode

@@ -1,0 +1,116 @@
+// Where the engine touches a Verilated model: pointers to its ports, grouped as in the manifest.
+//
+// Generated glue (tile.cpp.j2) fills these structures, so that the engine itself is compiled once
+// for every tile and every parameter set.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace supernode {
+
+// What a tile's 48-bit `wake` says when it has no deadline.
+inline constexpr uint64_t no_wake = (uint64_t{1} << 48) - 1;
+
+// Bits of a packed word.
+struct Field {
+    unsigned first = 0;
+    unsigned width = 0;
+};
+
+// What the engine knows of a link word. The payload sits at bit 0; the control bits start right
+// after it and, the CRC apart, fit 64 bits. `flit`, `credit` and `ack` are the control bits that
+// mean something only while their flag is set.
+struct LinkFormat {
+    unsigned words = 0;
+    unsigned payload_words = 0;
+    uint64_t strobe = 0;
+    uint64_t valid = 0, flit = 0;
+    uint64_t has_credit = 0, credit = 0;
+    uint64_t has_ack = 0, ack = 0;
+    uint64_t control = 0;
+};
+
+struct LinkPins {
+    uint32_t* rx = nullptr;  // null where the link stays inside the model
+    const uint32_t* tx = nullptr;
+};
+
+struct ReadPins {
+    const uint8_t* valid = nullptr;
+    uint8_t* ready = nullptr;
+    const uint64_t* request = nullptr;
+    uint8_t* response_valid = nullptr;
+    uint32_t* response = nullptr;
+    Field index, tag;  // of the request; a response is the data, then the tag
+};
+
+struct WritePins {
+    const uint8_t* valid = nullptr;
+    uint8_t* ready = nullptr;
+    const uint32_t* request = nullptr;
+    Field mask, index;  // data comes first
+};
+
+struct HostPins {
+    uint8_t* valid = nullptr;
+    uint8_t* write = nullptr;
+    uint16_t* address = nullptr;
+    uint64_t* data = nullptr;
+    const uint8_t* read_valid = nullptr;
+    const uint64_t* read_data = nullptr;
+    const uint32_t* completions = nullptr;
+};
+
+struct StreamPins {
+    uint64_t* payload = nullptr;
+    uint8_t* valid = nullptr;
+    uint8_t* ready = nullptr;
+};
+
+// A port that is set once: configuration, link presence.
+struct ValuePin {
+    std::string role;
+    void* at = nullptr;
+    unsigned bytes = 0;
+};
+
+struct TilePins {
+    LinkFormat link_format;
+    std::vector<LinkPins> links;
+    std::vector<ReadPins> reads;
+    std::vector<WritePins> writes;
+    HostPins host;
+    StreamPins gemm, done;
+    const uint8_t* idle = nullptr;
+    const uint64_t* wake = nullptr;
+    std::vector<ValuePin> values;
+};
+
+// A Verilated model: one tile, or a flat fabric with one view per tile.
+class Model {
+  public:
+    virtual ~Model() = default;
+    // One rising clock edge at cycle `now`, with whatever the input pins hold.
+    virtual void edge(uint64_t now) = 0;
+    virtual void reset(bool level) = 0;
+    std::vector<TilePins> views;
+};
+
+struct Kind {
+    std::string name;
+    std::unique_ptr<Model> (*create)();
+};
+
+// Kinds linked into this engine. Glue registers itself while the library loads.
+std::vector<Kind>& kinds();
+
+struct Registration {
+    Registration(const char* name, std::unique_ptr<Model> (*create)()) {
+        kinds().push_back({name, create});
+    }
+};
+
+}  // namespace supernode

@@ -1,0 +1,153 @@
+"""Glue between a Verilated tile and the engine, rendered from the tile's manifest."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from .cache import BuildError
+
+__all__ = ["TEMPLATE", "render_glue"]
+
+TEMPLATE = Path(__file__).parent / "engine" / "tile.cpp.j2"
+
+#: C++ type by the largest width it holds; wider ports are arrays of 32-bit words.
+_NARROW = ((8, "u8"), (16, "u16"), (32, "u32"), (64, "u64"))
+
+
+def render_glue(manifest: dict[str, Any], *, root_header: str, model_source: str) -> str:
+    """Return the C++ glue of a tile.
+
+    ``root_header`` is the text of Verilator's header of the root module, which says under what name
+    the model remembers the clock; ``model_source`` that of the model class, which says what its
+    ``eval()`` calls.
+
+    Raises
+    ------
+    BuildError
+        If a port does not have the width that the engine takes it for.
+    """
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
+    template = environment.from_string(TEMPLATE.read_text())
+    history = re.findall(r"CData/\*0:0\*/ (__Vtrigprevexpr\w*);", root_header)
+    # Anything but the clock in a sensitivity list, and the falling edge is evaluated.
+    clock_only = bool(history) and all(re.fullmatch(r"__Vtrigprevexpr\w*_clk__\d+", name)
+                                       for name in history)
+    direct = re.search(rf"^void (V{manifest['name']}___024root___eval)\(V\w+\* vlSelf\);$",
+                       model_source, re.MULTILINE)
+    views = [_View(manifest, prefix).context() for prefix in manifest["views"]]
+    return template.render(name=manifest["name"], direct=direct and direct[1], views=views,
+                           clock_history=history if clock_only else [])
+
+
+class _View:
+    """The ports of one tile of a model, as C++ expressions."""
+
+    def __init__(self, manifest: dict[str, Any], prefix: str) -> None:
+        self._prefix = prefix
+        self._ports = {port["role"]: port for port in manifest["ports"]}
+        self._names = {port["name"]: port for port in manifest["ports"]}
+        self._interfaces = [entry for entry in manifest["interfaces"]
+                            if entry["path"].startswith(prefix)]
+
+    def context(self) -> dict[str, Any]:
+        links = [entry["ports"] for entry in self._interfaces if entry["kind"] == "link"]
+        bound = {port for entry in self._interfaces for port in entry["ports"].values()}
+        return {
+            "links": [{"rx": self._pin(link["rx"], "wide") if "rx" in link else None,
+                       "tx": self._pin(link["tx"], "wide")} for link in links],
+            "format": self._link_format(links[0]["tx"]) if links else None,
+            "reads": [self._read(entry["ports"]) for entry in self._of("read")],
+            "writes": [self._write(entry["ports"]) for entry in self._of("write")],
+            "host": next((self._host(entry["ports"]) for entry in self._of("host")), None),
+            "streams": [{"name": entry["path"].removeprefix(self._prefix),
+                         "pins": self._stream(entry["ports"])} for entry in self._of("stream")],
+            "idle": self._pin(self._ports[f"{self._prefix}idle"]["name"], "u8"),
+            "wake": self._pin(self._ports[f"{self._prefix}wake"]["name"], "u64"),
+            "inputs": [self._value(port) for port in self._ports.values()
+                       if port["direction"] == "in" and port["role"].startswith(self._prefix)
+                       and (port["name"] not in bound or port["role"].endswith(".up"))
+                       and port["role"] not in ("clk", "rst", "now")],
+        }
+
+    def _of(self, kind: str) -> list[dict[str, Any]]:
+        return [entry for entry in self._interfaces if entry["kind"] == kind]
+
+    def _pin(self, name: str, expected: str) -> str:
+        width = self._names[name]["width"]
+        kind = next((kind for limit, kind in _NARROW if width <= limit), "wide")
+        if kind != expected:
+            raise BuildError(f"port {name} has {width} bits, which the engine does not take as "
+                             f"{expected}")
+        return self._address(name, kind)
+
+    @staticmethod
+    def _address(name: str, kind: str) -> str:
+        mangled = f"root_.{name.replace('__', '___05F')}"
+        return f"{mangled}.data()" if kind == "wide" else f"&{mangled}"
+
+    def _field(self, name: str, field: str) -> str:
+        first, width = self._names[name]["fields"][field]
+        return f"{first}, {width}"
+
+    def _expect(self, name: str, field: str, first: int) -> None:
+        if self._names[name]["fields"][field][0] != first:
+            raise BuildError(f"field {field} of port {name} does not start at bit {first}")
+
+    def _read(self, ports: dict[str, str]) -> dict[str, str]:
+        request, response = ports["request.payload"], ports["response.payload"]
+        self._expect(response, "data", 0)
+        self._expect(response, "tag", self._names[response]["fields"]["data"][1])
+        pins = [self._pin(ports["request.valid"], "u8"), self._pin(ports["request.ready"], "u8"),
+                self._pin(request, "u64"), self._pin(ports["response.valid"], "u8"),
+                self._pin(response, "wide")]
+        return {"pins": ", ".join(pins), "index": self._field(request, "index"),
+                "tag": self._field(request, "tag")}
+
+    def _write(self, ports: dict[str, str]) -> dict[str, str]:
+        request = ports["request.payload"]
+        self._expect(request, "data", 0)
+        pins = [self._pin(ports["request.valid"], "u8"), self._pin(ports["request.ready"], "u8"),
+                self._pin(request, "wide")]
+        return {"pins": ", ".join(pins), "mask": self._field(request, "mask"),
+                "index": self._field(request, "index")}
+
+    def _host(self, ports: dict[str, str]) -> str:
+        kinds = {"valid": "u8", "write": "u8", "address": "u16", "data": "u64", "read_valid": "u8",
+                 "read_data": "u64", "completions": "u32"}
+        return ", ".join(self._pin(ports[name], kind) for name, kind in kinds.items())
+
+    def _stream(self, ports: dict[str, str]) -> str:
+        return ", ".join((self._pin(ports["payload"], "u64"), self._pin(ports["valid"], "u8"),
+                          self._pin(ports["ready"], "u8")))
+
+    def _value(self, port: dict[str, Any]) -> dict[str, Any]:
+        width = port["width"]
+        kind = next((kind for limit, kind in _NARROW if width <= limit), "wide")
+        size = (width + 31) // 32 * 4 if kind == "wide" else int(kind[1:]) // 8
+        return {"role": port["role"].removeprefix(self._prefix), "bytes": size,
+                "at": self._address(port["name"], kind)}
+
+    def _link_format(self, name: str) -> str:
+        fields = self._names[name]["fields"]
+        payload = fields["payload"][1]
+        self._expect(name, "payload", 0)
+
+        def mask(*names: str) -> int:
+            total = 0
+            for field in names:
+                first, width = fields[field]
+                if first + width > payload + 64:
+                    raise BuildError(f"field {field} of {name} lies beyond the control bits")
+                total |= (1 << width) - 1 << first - payload
+            return total
+
+        controls = [field for field in fields if field not in ("payload", "crc")]
+        values = [(self._names[name]["width"] + 31) // 32, payload // 32, mask("strobe"),
+                  mask("valid"), mask("head", "tail", "vc", "seq"), mask("credit"),
+                  mask("credit_vc", "freed"), mask("acks"), mask("ack"), mask(*controls)]
+        return ", ".join(f"{value}u" if at < 2 else f"{value:#x}ull"
+                         for at, value in enumerate(values))

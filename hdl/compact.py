@@ -1,0 +1,117 @@
+"""Rewrites generated Verilog so that it builds fast and simulates fast; its meaning stays.
+
+Amaranth writes the next state of every register as combinational logic, reset included, a module
+per instance and a line per memory row. A simulator then evaluates every next state after every
+change of an input (reset is one that reaches everything), enabled or not, and compiles N equal
+modules N times. So:
+
+* a register's next-state process becomes a clocked process: what is not enabled costs nothing;
+* modules of equal text, but for names of no meaning, become one;
+* a memory that starts as all zeros is cleared in a loop.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["compact"]
+
+_MODULE = re.compile(r"^module (\\\S+ |\w+ ?)\(.*?^endmodule\n", re.M | re.S)
+_INSTANCE = re.compile(r"^  (\\\S+ ) (?=\\?\S+ \($)", re.M)
+_TRIGGER = re.compile(r"\\\$auto\$verilog_backend\.cc:\d+:dump_module\$\d+ ")
+_ZEROS = re.compile(r"(?:^    \S+ ?\[\d+\] = \d+'h0+;\n){8,}", re.M)
+_ROW = re.compile(r"    (\S+ ?)\[(\d+)\] = (\d+)'h")
+_NAME = r"(?:\\\S+ |\w+)"
+_FLOP = re.compile(rf"^  always @\(posedge (\w+)\)\n    ({_NAME}) <= (\\\$\d+ );\n", re.M)
+_PROCESS = re.compile(r"^  always @\* begin\n    if \(\\\$trigger \) begin end\n"
+                      r"    (\\\$\d+ ) = (.*?)^  end\n", re.M | re.S)
+_TARGET = re.compile(r"^ +(\\\S+|\w+) *(?:\[[^\]]*\] )?= ", re.M)
+
+
+def compact(text: str, *, keep_apart: str = "") -> str:
+    """Return ``text`` rewritten.
+
+    Parameters
+    ----------
+    text : str
+        Verilog as Amaranth writes it, the top module first.
+    keep_apart : str
+        A pattern of module names (matched in full). Modules that match and occur more than once
+        are marked so that Verilator keeps them as functions instead of copying them out.
+    """
+    text = _TRIGGER.sub(r"\\$trigger ", _ZEROS.sub(_clear, text))
+    modules = {match[1].strip(): match[0] for match in _MODULE.finditer(text)}
+    prefix = text[:_MODULE.search(text).start()]  # type: ignore[union-attr]
+    order = list(modules)
+    # Leaves follow their parents, so the reverse order merges from the leaves up.
+    merged: dict[str, str] = {}
+    shared: dict[str, str] = {}
+    users: dict[str, int] = {}
+    for name in reversed(order):
+        body = _INSTANCE.sub(lambda match: f"  {merged[match[1].strip()]}  ", modules[name])
+        rest = body[body.index("("):]
+        merged[name] = shared.setdefault(rest, name)
+        users[merged[name]] = users.get(merged[name], 0) + 1
+        modules[name] = body
+    parts = [prefix]
+    for name in order:
+        if merged[name] != name:
+            continue
+        body = _clocked(modules[name])
+        if keep_apart and users[name] > 1 and re.fullmatch(keep_apart, name.lstrip("\\")):
+            body = body.replace(");\n", ");\n  /* verilator no_inline_module */\n", 1)
+        parts.append(body)
+    return "\n".join(parts)
+
+
+def _clocked(module: str) -> str:
+    """Turn next-state processes and the registers that take them into clocked processes."""
+    flops = {match[3]: match for match in _FLOP.finditer(module)}
+    done: list[str] = []
+
+    def rewrite(match: re.Match[str]) -> str:
+        next_state = match[1]
+        flop = flops.get(next_state)
+        body = f"    {next_state} = {match[2]}"
+        if flop is None or {f"{name} " for name in _TARGET.findall(body)} != {next_state}:
+            return match[0]
+        register = flop[2]
+        spaced = register if register.endswith(" ") else f"{register} "
+        lines = []
+        for line in body.splitlines():
+            indent = line[:len(line) - len(line.lstrip())]
+            code = line[len(indent):]
+            if code.startswith(next_state):
+                left, _, right = code.partition("= ")
+                if left.strip() == next_state.strip() and right.strip(" ;") == register.strip():
+                    continue  # holds its value
+                code = f"{spaced}{left[len(next_state):]}<= {right}"
+            lines.append(indent + code)
+        done.append(flop[0])
+        done.append(f"  reg {_declaration(module, next_state)}{next_state};\n")
+        return f"  always @(posedge {flop[1]}) begin\n" + "\n".join(lines) + "\n  end\n"
+
+    text = _PROCESS.sub(rewrite, module)
+    for piece in done:
+        text = text.replace(piece, "", 1)
+    if text.count("\\$trigger ") == 1:
+        text = re.sub(r"  reg \\\$trigger  = 0;\n", "", text)
+    return text
+
+
+def _declaration(module: str, name: str) -> str:
+    match = re.search(rf"^  reg (\[\d+:\d+\] )?{re.escape(name)};$", module, re.M)
+    if match is None:
+        raise AssertionError(f"no declaration of {name}")
+    return match[1] or ""
+
+
+def _clear(match: re.Match[str]) -> str:
+    rows = [_ROW.match(line) for line in match[0].splitlines()]
+    names = {row[1] for row in rows if row}
+    indices = [int(row[2]) for row in rows if row]
+    if len(names) != 1 or indices != list(range(len(rows))):
+        return match[0]
+    name, width = names.pop(), rows[0][3]  # type: ignore[index]
+    return (f"    for (integer row = 0; row < {len(rows)}; row = row + 1)\n"
+            f"      {name}[row] = {width}'h0;\n")

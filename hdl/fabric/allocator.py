@@ -1,0 +1,138 @@
+"""Allocator: which flits cross the router in this cycle, and on which virtual channels.
+
+Separable and input first: each input chooses one of its virtual channels (VCs) that could go, then
+each output chooses one of the inputs that want it. Both choices are round robin, and the pointer
+of an input moves only if its choice was served, so no VC starves behind a contended output.
+
+A route names exactly one output channel (port and VC), so allocating the VC is part of the same
+cycle: a head could go if its channel has credit and is not busy with another packet; the rest of
+its packet needs credit only, and its tail makes the channel free again. So packets never
+interleave within a VC, and a packet that waits holds up nobody on other channels.
+
+Latency law: combinational from the fronts of the buffers to pops and selections.
+"""
+
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.fabric.arbiter import Arbiter
+from hdl.fabric.route import channel_layout
+from hdl.params import RouterParams
+
+__all__ = ["Allocator"]
+
+
+class Allocator(wiring.Component):
+    """Virtual-channel and switch allocation in one cycle.
+
+    Members, one of each per port
+    -----------------------------
+    occupied, head, tail : ``In(vcs)``
+        Of an input: VCs that hold flits; whose front flit is a head, a tail.
+    channel : ``In(data.ArrayLayout(channel_layout(params), vcs))``
+        Of an input: the output channel of the packet at the front of each VC.
+    available : ``In(vcs)``
+        Of an output: VCs with credit.
+    pop : ``Out(vcs)``
+        Of an input: the VC whose front flit crosses, one-hot or 0.
+    flags : ``Out(data.StructLayout({head, tail, vc}))``
+        Of an input that pops: whether the flit is head and tail, and the VC on which it leaves.
+    charge : ``Out(vcs)``
+        Of an output: the VC on which a flit leaves, one-hot or 0.
+    select : ``Out(ports)``
+        Of an output: the input whose flit leaves there, one-hot or 0.
+    """
+
+    def __init__(self, params: RouterParams) -> None:
+        self._params = params
+        vcs, ports = params.link.vcs, params.ports
+        super().__init__({
+            "occupied": In(vcs).array(ports),
+            "head": In(vcs).array(ports),
+            "tail": In(vcs).array(ports),
+            "channel": In(data.ArrayLayout(channel_layout(params), vcs)).array(ports),
+            "available": In(vcs).array(ports),
+            "pop": Out(vcs).array(ports),
+            "flags": Out(data.StructLayout({
+                "head": 1, "tail": 1, "vc": params.link.vc_bits})).array(ports),
+            "charge": Out(vcs).array(ports),
+            "select": Out(ports).array(ports),
+        })
+
+    @property
+    def params(self) -> RouterParams:
+        return self._params
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        params = self._params
+        ports, vcs = params.ports, params.link.vcs
+        port_bits = (ports - 1).bit_length()
+        # One bit per output channel, at the channel's own code; and one per (output, input).
+        # Both are whole powers of two long, so that an index never leaves them.
+        stride, channels = 1 << params.link.vc_bits, 1 << params.link.vc_bits + port_bits
+        width = 1 << port_bits
+
+        busy, open_, credit = Signal(channels), Signal(channels), Signal(channels)
+        m.d.comb += [
+            credit.eq(Cat(Cat(mask, Const(0, stride - vcs)) for mask in self.available)),
+            open_.eq(credit & ~busy),
+        ]
+
+        choices, bids = [], []
+        for port in range(ports):
+            arbiter = Arbiter(vcs)
+            m.submodules[f"input{port}"] = arbiter
+            chosen = Signal(channel_layout(params), name=f"chosen{port}")
+            bid = Signal(width * width, name=f"bid{port}")
+            with m.If(self.occupied[port].any()):
+                m.d.comb += [
+                    arbiter.request.eq(self.occupied[port] & Cat(
+                        Mux(self.head[port][vc], open_, credit).bit_select(
+                            self.channel[port][vc].as_value(), 1) for vc in range(vcs))),
+                    chosen.eq(reduce(or_, (Mux(arbiter.grant[vc],
+                                               self.channel[port][vc].as_value(), 0)
+                                           for vc in range(vcs)))),
+                ]
+                with m.If(arbiter.request.any()):
+                    m.d.comb += bid.eq(1 << Cat(Const(port, port_bits), chosen.port))
+            choices.append((arbiter, chosen))
+            bids.append(bid)
+
+        matrix, served = Signal(width * width), Signal(ports)
+        m.d.comb += matrix.eq(reduce(or_, bids))
+        for port in range(ports):
+            arbiter = Arbiter(ports)
+            m.submodules[f"output{port}"] = arbiter
+            row = matrix.word_select(port, width)[:ports]
+            m.d.comb += [arbiter.request.eq(row), arbiter.accept.eq(row.any())]
+            with m.If(row.any()):
+                m.d.comb += self.select[port].eq(arbiter.grant)
+        m.d.comb += served.eq(reduce(or_, self.select))
+
+        charges, toggles = [], []
+        for port, (arbiter, chosen) in enumerate(choices):
+            charge = Signal(channels, name=f"charge{port}")
+            toggle = Signal(channels, name=f"toggle{port}")
+            flags = self.flags[port]
+            m.d.comb += [
+                arbiter.accept.eq(served[port]),
+                flags.head.eq((arbiter.grant & self.head[port]).any()),
+                flags.tail.eq((arbiter.grant & self.tail[port]).any()),
+                flags.vc.eq(chosen.vc),
+            ]
+            with m.If(served[port]):
+                m.d.comb += [self.pop[port].eq(arbiter.grant), charge.eq(1 << chosen.as_value())]
+            # A head that is not a tail takes its channel, a tail that is not a head returns it.
+            m.d.comb += toggle.eq(Mux(flags.head ^ flags.tail, charge, 0))
+            charges.append(charge)
+            toggles.append(toggle)
+        charge = Signal(channels)
+        m.d.comb += charge.eq(reduce(or_, charges))
+        m.d.comb += [self.charge[port].eq(charge[port * stride:]) for port in range(ports)]
+        m.d.sync += busy.eq(busy ^ reduce(or_, toggles))
+        return m

@@ -1,0 +1,134 @@
+"""Which commands a card accepts: one rule in hardware and in Python.
+
+A command is looked at once, at the head of its queue. The first of these that applies is its
+status; a refused command neither waits nor moves anything.
+
+1. ``BAD_COMMAND``: operation unknown or not built, reserved bits set, ``count`` above 1, rail that
+   the card does not have.
+2. ``BAD_COUNTER``: a counter of this card (``wait_counter`` if it waits, ``local_counter``) that
+   the card does not have. Waiting for ``NO_COUNTER`` is one, since it could never end.
+3. ``BAD_DTYPE``: a REDUCE that is not a sum of f32 or bf16, or whose target offset or length is not
+   a multiple of the element.
+4. ``BAD_DESCRIPTOR``: a GEMM whose descriptor is not at a multiple of 128.
+5. ``SOURCE_RANGE``: source bytes, or descriptor, beyond the card's memory.
+
+The target's memory range and counter are checked by the target, the descriptor's contents by the
+compute tile.
+
+Latency law: combinational.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.layouts import ADDRESS_BITS, NO_COUNTER, Command, DType, Op, ReduceOp, Status, pack, unpack
+from hdl.params import CardParams
+
+__all__ = ["DESCRIPTOR_BYTES", "CommandCheck", "check_command"]
+
+#: Size and alignment of a GEMM's descriptor.
+DESCRIPTOR_BYTES = 128
+
+_BUILT = (Op.NOP, Op.FENCE, Op.WRITE, Op.REDUCE, Op.GEMM)
+_RESERVED = ("reserved0", "reserved1", "reserved2")
+_ELEMENT_BYTES = {DType.F32: 4, DType.BF16: 2}
+
+
+def check_command(params: CardParams, command: Mapping[str, Any], memory_bytes: int) -> Status:
+    """Return the status with which a card refuses ``command`` (fields of
+    :class:`~hdl.layouts.Command`), or ``Status.OK`` if it accepts it.
+
+    >>> check_command(CardParams(), {"op": Op.WRITE, "length": 64, "source": 1}, 64).name
+    'SOURCE_RANGE'
+    """
+    fields = unpack(Command, pack(Command, command))
+    op, flags, counters = fields["op"], fields["flags"], params.nic.counters
+    moves = op in (Op.WRITE, Op.REDUCE)
+    if (op not in _BUILT or any(fields[name] for name in _RESERVED) or flags["reserved"]
+            or fields["count"] > 1 or (moves and fields["rail"] >= params.rails)):
+        return Status.BAD_COMMAND
+    local = fields["local_counter"]
+    if local != NO_COUNTER and local >= counters:
+        return Status.BAD_COUNTER
+    if flags["wait"] and fields["wait_counter"] >= min(counters, NO_COUNTER):
+        return Status.BAD_COUNTER
+    if op is Op.REDUCE:
+        size = _ELEMENT_BYTES.get(fields["dtype"])
+        if (size is None or fields["redop"] is not ReduceOp.SUM
+                or fields["target"]["offset"] % size or fields["length"] % size):
+            return Status.BAD_DTYPE
+    if op is Op.GEMM and fields["source"] % DESCRIPTOR_BYTES:
+        return Status.BAD_DESCRIPTOR
+    size = fields["length"] if moves else DESCRIPTOR_BYTES if op is Op.GEMM else None
+    if size is not None and fields["source"] + size > memory_bytes:
+        return Status.SOURCE_RANGE
+    return Status.OK
+
+
+class CommandCheck(wiring.Component):
+    """:func:`check_command` in hardware.
+
+    Members
+    -------
+    command : ``In(Command)``
+    memory_bytes : ``In(49)``
+    status : ``Out(Status)``
+    moves, gemm, fence : ``Out(1)``
+        Kind of the operation, whatever the status.
+    """
+
+    def __init__(self, params: CardParams) -> None:
+        self._params = params
+        super().__init__({
+            "command": In(Command), "memory_bytes": In(ADDRESS_BITS + 1), "status": Out(Status),
+            "moves": Out(1), "gemm": Out(1), "fence": Out(1),
+        })
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        command, counters = self.command, self._params.nic.counters
+        m.d.comb += [self.moves.eq((command.op == Op.WRITE) | (command.op == Op.REDUCE)),
+                     self.gemm.eq(command.op == Op.GEMM),
+                     self.fence.eq(command.op == Op.FENCE)]
+
+        bad_command, bad_counter, bad_dtype = Signal(), Signal(), Signal()
+        built = self.moves | self.gemm | self.fence | (command.op == Op.NOP)
+        reserved = command.flags.reserved.any()
+        for name in _RESERVED:
+            reserved = reserved | getattr(command, name).any()
+        m.d.comb += bad_command.eq(~built | reserved | (command.count > 1)
+                                   | (self.moves & (command.rail >= self._params.rails)))
+
+        local = command.local_counter
+        m.d.comb += bad_counter.eq(
+            ((local >= counters) & (local != NO_COUNTER))
+            | (command.flags.wait & (command.wait_counter >= min(counters, NO_COUNTER))))
+
+        bf16 = command.dtype == DType.BF16
+        low = command.target.offset[:2] | command.length[:2]
+        m.d.comb += bad_dtype.eq(
+            (command.op == Op.REDUCE)
+            & (~(bf16 | (command.dtype == DType.F32)) | (command.redop != ReduceOp.SUM)
+               | low[0] | (low[1] & ~bf16)))
+
+        length, end = Signal(32), Signal(ADDRESS_BITS + 2)
+        m.d.comb += length.eq(Mux(self.gemm, DESCRIPTOR_BYTES, command.length))
+        m.d.comb += end.eq(command.source + length)
+
+        with m.If(bad_command):
+            m.d.comb += self.status.eq(Status.BAD_COMMAND)
+        with m.Elif(bad_counter):
+            m.d.comb += self.status.eq(Status.BAD_COUNTER)
+        with m.Elif(bad_dtype):
+            m.d.comb += self.status.eq(Status.BAD_DTYPE)
+        with m.Elif(self.gemm & command.source[:7].any()):
+            m.d.comb += self.status.eq(Status.BAD_DESCRIPTOR)
+        with m.Elif((self.moves | self.gemm) & (end > self.memory_bytes)):
+            m.d.comb += self.status.eq(Status.SOURCE_RANGE)
+        with m.Else():
+            m.d.comb += self.status.eq(Status.OK)
+        return m

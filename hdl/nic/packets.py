@@ -1,0 +1,90 @@
+"""What tx and rx agree on about packets, with the reference model of both.
+
+The constants and predicates here serve RTL, benches and models; the formats themselves are in
+``hdl/layouts.py``.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from amaranth.lib import data
+
+from hdl.layouts import (
+    ADDRESS_BITS,
+    NO_COUNTER,
+    NODE_BITS,
+    DType,
+    PacketOp,
+    ReduceOp,
+    Status,
+)
+from hdl.params import LinkParams
+
+__all__ = ["ELEMENT_BYTES", "HEADER_BYTES", "LENGTH_BITS", "PACKET_VERSION", "REQUEST_CLASS",
+           "RESPONSE_CLASS", "Reply", "class_vc", "header_flits", "packet_count", "refusal",
+           "split"]
+
+#: Version of the packet format that tx writes and rx accepts.
+PACKET_VERSION = 0
+HEADER_BYTES = 32
+#: Width of a packet's length field.
+LENGTH_BITS = 13
+REQUEST_CLASS = 0
+RESPONSE_CLASS = 1
+#: Element types that the reduction adder knows, and their size.
+ELEMENT_BYTES: Mapping[DType, int] = {DType.F32: 4, DType.BF16: 2}
+
+
+class Reply(data.Struct):
+    """What rx has tx send back for a request."""
+
+    dst: NODE_BITS
+    slot: 4
+    tag: 16
+    ack: 1
+    status: Status
+    address: ADDRESS_BITS
+    length: LENGTH_BITS
+
+
+def class_vc(params: LinkParams, klass: int) -> int:
+    """Virtual channel on which a class enters and leaves a rail: its lane 0."""
+    return klass * params.vcs_per_class
+
+
+def header_flits(params: LinkParams) -> int:
+    """Flits that a header takes: two at 16 B, else one."""
+    return max(1, HEADER_BYTES // params.flit_bytes)
+
+
+def packet_count(target: int, length: int, mtu: int) -> int:
+    """Packets of a transfer: ⌈(target mod mtu + length) ÷ mtu⌉, and one if it is empty."""
+    return max(1, -(-(target % mtu + length) // mtu))
+
+
+def split(target: int, length: int, mtu: int) -> Iterator[tuple[int, int]]:
+    """Yield (address, length) of the packets of a transfer, in order."""
+    while True:
+        size = min(length, mtu - target % mtu)
+        yield target, size
+        target, length = target + size, length - size
+        if not length:
+            return
+
+
+def refusal(header: Mapping[str, Any], *, memory_bytes: int, counters: int) -> Status:
+    """Why rx refuses a request with this unpacked header; ``OK`` if it does not."""
+    if header["version"] != PACKET_VERSION or header["op"] not in (PacketOp.WRITE, PacketOp.REDUCE):
+        return Status.BAD_COMMAND
+    if header["address"] + header["length"] > memory_bytes:
+        return Status.TARGET_RANGE
+    if header["counter"] >= counters and header["counter"] != NO_COUNTER:
+        return Status.BAD_COUNTER
+    if header["op"] is PacketOp.REDUCE:
+        size = ELEMENT_BYTES.get(header["dtype"])
+        if (size is None or header["redop"] is not ReduceOp.SUM or header["address"] % size
+                or header["length"] % size):
+            return Status.BAD_DTYPE
+    if header["flags"]["poison"]:
+        return Status.POISON
+    return Status.OK

@@ -1,0 +1,181 @@
+"""Rings, meshes and tori of one to three dimensions.
+
+Ranks count dimension 0 fastest. A node id gives dimension ``d`` a bit field of ⌈log2 size⌉ bits,
+dimension 0 at the least significant ones; with sizes that are powers of two, id and rank agree.
+
+Port ``2*d`` leads one up in dimension ``d``, port ``2*d + 1`` one down; what leaves by one arrives
+at the neighbour's other. A closed dimension of size 2 has two links in parallel in each direction;
+a dimension of size 1 has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from hdl.layouts import NODE_BITS
+
+from .base import DimValues, Link, Topology
+from .cycles import Walk, product
+
+__all__ = ["Grid"]
+
+
+@dataclass(frozen=True)
+class Grid(Topology):
+    """A mesh (``wrap`` false) or torus (``wrap`` true) of ``sizes`` cards per dimension."""
+
+    sizes: tuple[int, ...]
+    wrap: bool
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.sizes) <= 3:
+            raise ValueError(f"{self.spec}: a grid has 1 to 3 dimensions, not {len(self.sizes)}")
+        for size in self.sizes:
+            if size < 1:
+                raise ValueError(f"{self.spec}: a dimension has at least 1 card, not {size}")
+        if sum(self._widths) > NODE_BITS:
+            raise ValueError(f"{self.spec}: node ids need {sum(self._widths)} bits, and have "
+                             f"{NODE_BITS}")
+
+    @cached_property
+    def _widths(self) -> tuple[int, ...]:
+        return tuple((size - 1).bit_length() for size in self.sizes)
+
+    @cached_property
+    def _shifts(self) -> tuple[int, ...]:
+        return tuple(sum(self._widths[:d]) for d in range(len(self.sizes)))
+
+    @cached_property
+    def _strides(self) -> tuple[int, ...]:
+        return tuple(prod(self.sizes[:d]) for d in range(len(self.sizes)))
+
+    @property
+    def cards(self) -> int:
+        return prod(self.sizes)
+
+    @property
+    def dim_count(self) -> int:
+        return len(self.sizes)
+
+    def coordinates(self, rank: int) -> tuple[int, ...]:
+        self.check_rank(rank)
+        return tuple(rank // stride % size
+                     for stride, size in zip(self._strides, self.sizes, strict=True))
+
+    def at(self, coordinates: Sequence[int]) -> int:
+        """Rank of the card at ``coordinates``."""
+        return sum(stride * x for stride, x in zip(self._strides, coordinates, strict=True))
+
+    def node_id(self, rank: int) -> int:
+        return sum(x << shift
+                   for x, shift in zip(self.coordinates(rank), self._shifts, strict=True))
+
+    def rank(self, node_id: int) -> int:
+        coordinates = [node_id >> shift & (1 << width) - 1
+                       for shift, width in zip(self._shifts, self._widths, strict=True)]
+        if (any(x >= size for x, size in zip(coordinates, self.sizes, strict=True))
+                or not 0 <= node_id < 1 << sum(self._widths)):
+            raise ValueError(f"{self.spec} has no node {node_id:#x}")
+        return self.at(coordinates)
+
+    def dims(self, rank: int, count: int) -> list[DimValues]:
+        self.check_rank(rank)
+        if count < len(self.sizes):
+            raise ValueError(f"{self.spec} needs routers of {len(self.sizes)} dimensions, not "
+                             f"{count}")
+        there = [{"mask": (1 << width) - 1 << shift, "size": size << shift, "wrap": int(self.wrap)}
+                 if size > 1 else {"mask": 0, "size": 0, "wrap": 0}
+                 for width, shift, size in zip(self._widths, self._shifts, self.sizes, strict=True)]
+        return there + [{"mask": 0, "size": 0, "wrap": 0}] * (count - len(there))
+
+    def neighbour(self, rank: int, port: int) -> int | None:
+        """Card that a link port leads to, or ``None`` if the port is open."""
+        dim, down = divmod(port, 2)
+        if dim >= len(self.sizes) or self.sizes[dim] == 1:
+            return None
+        place = list(self.coordinates(rank))
+        place[dim] += -1 if down else 1
+        if not 0 <= place[dim] < self.sizes[dim]:
+            if not self.wrap:
+                return None
+            place[dim] %= self.sizes[dim]
+        return self.at(place)
+
+    @cached_property
+    def links(self) -> tuple[Link, ...]:
+        return tuple(Link(rank, port, target, port ^ 1)
+                     for rank in range(self.cards) for port in range(2 * len(self.sizes))
+                     if (target := self.neighbour(rank, port)) is not None)
+
+    def hops(self, a: int, b: int) -> int:
+        return sum(self._distance(x, y, size) for x, y, size in zip(
+            self.coordinates(a), self.coordinates(b), self.sizes, strict=True))
+
+    def _distance(self, x: int, y: int, size: int) -> int:
+        straight = abs(x - y)
+        return min(straight, size - straight) if self.wrap else straight
+
+    @cached_property
+    def diameter(self) -> int:
+        return sum(size // 2 if self.wrap else size - 1 for size in self.sizes)
+
+    @cached_property
+    def hops_mean(self) -> float:
+        return sum(sum(self._distance(x, y, size) for x in range(size) for y in range(size))
+                   / size ** 2 for size in self.sizes)
+
+    @cached_property
+    def bisection(self) -> int:
+        return (2 if self.wrap else 1) * _array_bisection(
+            tuple(size for size in self.sizes if size > 1))
+
+    def ring_order(self, ranks: Sequence[int] | None = None) -> list[int]:
+        group = self.check_group(ranks)
+        axes = [sorted({self.coordinates(rank)[d] for rank in group})
+                for d in range(len(self.sizes))]
+        if prod(map(len, axes)) != len(group):  # not a box: keep the machine's own order
+            members = set(group)
+            return [rank for rank in self.ring_order() if rank in members]
+        walk = Walk(((),), closed=True)
+        for axis, size in zip(axes, self.sizes, strict=True):
+            # An axis is a closed walk if it is a ring, or so short that there and back is one.
+            closed = len(axis) <= 2 or (self.wrap and len(axis) == size)
+            walk = product(walk, Walk(tuple((x,) for x in axis), closed=closed))
+        order = [self.at(place) for place in walk.places]
+        first = order.index(min(order))
+        return order[first:] + order[:first]
+
+    def dependency_pairs(self) -> Iterator[tuple[int, int]]:
+        """Pairs that differ in at most two dimensions.
+
+        In dimension order, a channel's successor lies in the same dimension or is the first of a
+        later one; lanes and directions within a dimension depend on coordinates in it alone. So
+        every dependency shows on a route that moves in no more than those two dimensions.
+        """
+        dims = range(len(self.sizes))
+        for rank in range(self.cards):
+            place = self.coordinates(rank)
+            targets = set()
+            for low in dims:
+                for high in dims[low + 1:] or (low,):
+                    for x in range(self.sizes[low]):
+                        for y in range(self.sizes[high]):
+                            there = list(place)
+                            there[low], there[high] = x, y
+                            targets.add(self.at(there))
+            for target in sorted(targets - {rank}):
+                yield rank, target
+
+
+def _array_bisection(sizes: tuple[int, ...]) -> int:
+    """Fewest links between two halves of an array without wrap.
+
+    An even dimension is cut in its middle. An odd one is cut around its middle layer, which is
+    then halved itself: each column loses one link. Closing every dimension doubles the figure.
+    """
+    return min((prod(rest) + (0 if size % 2 == 0 else _array_bisection(rest))
+                for d, size in enumerate(sizes)
+                for rest in [sizes[:d] + sizes[d + 1:]]), default=0)

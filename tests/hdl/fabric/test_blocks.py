@@ -1,0 +1,199 @@
+"""Bench of the router's parts: arbiters, VC buffer and routing function, in one build."""
+
+import itertools
+
+import cocotb
+from amaranth.hdl import Module
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.fabric.arbiter import Arbiter, ArbiterModel, Policy
+from hdl.fabric.buffer import VcBuffer, VcBufferModel
+from hdl.fabric.route import Route, RouteConfig, channel_layout, route
+from hdl.layouts import NODE_BITS, field_slices
+from hdl.params import LinkParams, RouterParams
+from hdl.ports import DimConfig
+from tests.bench import Bench, run_bench
+from tests.hdl.fabric.fabrics import FABRICS, Fabric
+
+N = 5
+BUFFER = LinkParams(flit_bytes=16, classes=1, vcs_per_class=3, vc_depth=5)
+CHANNEL_BITS = 4
+ROUTER = RouterParams(link=LinkParams(classes=2, vcs_per_class=3), dims=3, rails=2)
+#: Input ports whose routing functions are built: one per dimension, and a local one.
+ROUTE_PORTS = (1, 2, 5, 6)
+
+
+class Blocks(wiring.Component):
+    """The blocks side by side, each with its own ports."""
+
+    def __init__(self) -> None:
+        self._buffer = VcBuffer(BUFFER, CHANNEL_BITS)
+        super().__init__({
+            "request": In(N), "accept": In(1), "grant": Out(N), "fixed": Out(N),
+            "buffer": Out(self._buffer.signature),
+            "node": In(NODE_BITS), "dims": In(data.ArrayLayout(DimConfig, ROUTER.dims)),
+            "dst": In(NODE_BITS), "src": In(NODE_BITS), "rail": In(3),
+            "vc": In(ROUTER.link.vc_bits),
+            "channel": Out(channel_layout(ROUTER)).array(len(ROUTE_PORTS)),
+        })
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.arbiter = arbiter = Arbiter(N)
+        m.submodules.fixed = fixed = Arbiter(N, policy=Policy.FIXED)
+        m.d.comb += [arbiter.request.eq(self.request), arbiter.accept.eq(self.accept),
+                     self.grant.eq(arbiter.grant), fixed.request.eq(self.request),
+                     self.fixed.eq(fixed.grant)]
+        m.submodules.buffer = self._buffer
+        wiring.connect(m, wiring.flipped(self.buffer), self._buffer)
+        m.submodules.config = config = RouteConfig(ROUTER)
+        m.d.comb += [config.node.eq(self.node), config.dims.eq(self.dims)]
+        for index, port in enumerate(ROUTE_PORTS):
+            m.submodules[f"route{port}"] = block = Route(ROUTER, port)
+            m.d.comb += [block.routes.eq(config.routes), block.valid.eq(1),
+                         block.dst.eq(self.dst), block.src.eq(self.src),
+                         block.rail.eq(self.rail), block.vc.eq(self.vc),
+                         self.channel[index].eq(block.channel)]
+        return m
+
+
+async def start(dut) -> Bench:
+    for name in ("request", "accept", "buffer__write__valid", "buffer__pop", "node", "dims",
+                 "dst", "src", "rail", "vc"):
+        getattr(dut, name).value = 0
+    bench = Bench(dut)
+    await bench.start()
+    return bench
+
+
+@cocotb.test()
+async def arbiters_grant_as_defined_and_starve_nobody(dut):
+    bench = await start(dut)
+    rng, model, fixed = bench.rng, ArbiterModel(N), ArbiterModel(N, policy=Policy.FIXED)
+    waited = [0] * N  # accepted grants that each persistent requester has seen go elsewhere
+    request = accept = 0
+
+    def drive() -> None:
+        nonlocal request, accept
+        # Requesters persist until served; new ones come at random.
+        request |= rng.getrandbits(N) & rng.getrandbits(N)
+        accept = int(request != 0 and rng.random() < 0.7)
+        dut.request.value, dut.accept.value = request, accept
+
+    def sample() -> None:
+        nonlocal request
+        grant = int(dut.grant.value)
+        assert grant == model.grant(request), f"cycle {bench.cycle}: {request:05b}: {grant:05b}"
+        assert int(dut.fixed.value) == fixed.grant(request)
+        if accept:
+            model.accept(request)
+            for index in range(N):
+                waits = request >> index & 1 and not grant >> index & 1
+                waited[index] = waited[index] + 1 if waits else 0
+                assert waited[index] < N, f"requester {index} starves"
+            request &= ~grant
+
+    bench.on_drive(drive)
+    bench.on_sample(sample)
+    await bench.cycles(2000)
+
+
+@cocotb.test()
+async def buffer_keeps_order_and_shows_fronts_one_cycle_after_the_write(dut):
+    bench = await start(dut)
+    rng, model = bench.rng, VcBufferModel(BUFFER)
+    mark = field_slices(data.StructLayout({
+        "vc": BUFFER.vc_bits, "head": 1, "tail": 1, "channel": CHANNEL_BITS}))
+    in_packet = [False] * BUFFER.vcs
+    rates = [0.7, 0.7]
+    written: tuple | None = None
+    popped = 0
+    expected: int | None = None  # payload popped in the cycle before
+    moved = [0, 0]
+
+    def drive() -> None:
+        nonlocal written, popped
+        room = [vc for vc in range(BUFFER.vcs) if len(model.queues[vc]) < BUFFER.vc_depth]
+        written = None
+        if room and rng.random() < rates[0]:
+            vc = rng.choice(room)
+            tail = rng.getrandbits(1)
+            written = (vc, rng.getrandbits(BUFFER.flit_bits), int(not in_packet[vc]), tail,
+                       rng.getrandbits(CHANNEL_BITS))
+            in_packet[vc] = not tail
+            fields = dict(zip(("vc", "head", "tail", "channel"), (vc, *written[2:]), strict=True))
+            dut.buffer__write__payload.value = sum(
+                value << mark[name][0] for name, value in fields.items())
+            dut.buffer__write_payload.value = written[1]
+        dut.buffer__write__valid.value = int(written is not None)
+        filled = [vc for vc in range(BUFFER.vcs) if model.queues[vc]]
+        popped = 1 << rng.choice(filled) if filled and rng.random() < rates[1] else 0
+        dut.buffer__pop.value = popped
+
+    def sample() -> None:
+        nonlocal expected
+        assert int(dut.buffer__occupied.value) == model.occupied, f"cycle {bench.cycle}"
+        if expected is not None:
+            assert int(dut.buffer__payload.value) == expected, f"cycle {bench.cycle}: payload"
+        for vc in range(BUFFER.vcs):
+            if model.queues[vc]:
+                front = (int(dut.buffer__head.value) >> vc & 1,
+                         int(dut.buffer__tail.value) >> vc & 1,
+                         int(dut.buffer__channel.value) >> CHANNEL_BITS * vc
+                         & (1 << CHANNEL_BITS) - 1)
+                assert front == model.front(vc), f"cycle {bench.cycle}: front of VC {vc}"
+        expected = model.pop(popped.bit_length() - 1)[0] if popped else None
+        if written is not None:
+            model.write(*written)
+        moved[0] += written is not None
+        moved[1] += popped != 0
+
+    bench.on_drive(drive)
+    bench.on_sample(sample)
+    for rates[:] in ([0.7, 0.7], [1.0, 0.3], [0.3, 1.0], [1.0, 1.0], [0.0, 1.0]):
+        await bench.cycles(600)
+    assert moved[0] == moved[1] > 1000 and not model.occupied
+
+
+def config_values(fabric: Fabric) -> int:
+    slices = field_slices(DimConfig)
+    stride = sum(width for _, width in slices.values())
+    return sum(value << slices[name][0] + stride * index
+               for index, dim in enumerate(fabric.dims) for name, value in dim.items())
+
+
+@cocotb.test()
+async def routes_equal_the_reference_model_on_every_pair_of_small_fabrics(dut):
+    bench = await start(dut)
+    link = ROUTER.link
+    fields = field_slices(channel_layout(ROUTER))
+    checked = 0
+    for fabric in FABRICS:
+        dut.dims.value = config_values(fabric)
+        for node in fabric.nodes:
+            dut.node.value = node
+            await bench.cycles(3)  # the clock may be at any phase here
+            for dst, rail in itertools.product(fabric.nodes, range(2)):
+                src, lane, klass = (bench.rng.choice(fabric.nodes),
+                                    bench.rng.randrange(link.vcs_per_class),
+                                    bench.rng.randrange(link.classes))
+                dut.dst.value, dut.src.value, dut.rail.value = dst, src, rail
+                dut.vc.value = klass * link.vcs_per_class + lane
+                await cocotb.triggers.Timer(1, "ns")
+                for index, port in enumerate(ROUTE_PORTS):
+                    word = int(getattr(dut, f"channel__{index}").value)
+                    got = tuple(word >> fields[name][0] & (1 << fields[name][1]) - 1
+                                for name in ("port", "vc"))
+                    to, out = route(node, dst, src, port, lane, rail, fabric.dims,
+                                    rails=ROUTER.rails, lanes=link.vcs_per_class)
+                    want = to, klass * link.vcs_per_class + out
+                    assert got == want, (
+                        f"{fabric.name}: from {node:#x} (in at {port}, lane {lane}) to {dst:#x}, "
+                        f"rail {rail}: port and VC {got}, not {want}")
+                    checked += 1
+    assert checked > 5000
+
+
+def test_blocks_behave_as_their_models() -> None:
+    run_bench(Blocks(), __name__)

@@ -14,18 +14,18 @@ from .cache import BuildError
 __all__ = ["COMMON_FLAGS", "compile_objects", "compiler_fingerprint", "link_shared", "run_tool"]
 
 #: One library per engine, loaded beside others: nothing but the C ABI may be seen from outside.
-COMMON_FLAGS = ("-std=c++20", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-march=native",
+#: Code for this very processor (-march=native) runs no faster, measured, and would not be portable.
+COMMON_FLAGS = ("-std=c++20", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique",
                 "-fcf-protection=none")
 
 
 @cache
 def compiler_fingerprint(compiler: str) -> str:
-    """What an object depends on besides its source and flags: the compiler and, since code is
-    generated for this machine's processor, what the compiler takes that for."""
-    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True)
-    target = subprocess.run([compiler, "-march=native", "-Q", "--help=target"],
-                            capture_output=True, text=True, check=True)
-    return f"{version.stdout}{target.stdout}"
+    """What an object depends on besides its source and flags: the compiler's version, and the
+    processor that it generates code for."""
+    runs = [subprocess.run([compiler, *query], capture_output=True, text=True, check=True)
+            for query in (("--version",), ("-Q", "--help=target"))]
+    return "".join(run.stdout for run in runs)
 
 
 def run_tool(command: Sequence[str | Path], what: str, *, log: Path,

@@ -127,7 +127,7 @@ class _Clocks:
                     np.maximum(clock, self._start[place], out=clock)
                     channel = self.channels[pair]
                     clock[channel] = max(clock[channel], self.number[place] + 1)
-            clock[len(self.channels):] = index + 1
+            clock[len(self.channels) + position] = index + 1
             self._start[position, index] = latest[position] = clock
 
     def arrived(self, first: _Place, second: _Place) -> bool:

@@ -19,11 +19,14 @@ class Failure(click.ClickException):
 
 
 @contextmanager
-def usage(option: str) -> Iterator[None]:
-    """Blame a ValueError on the value of ``option``: the message already names the value."""
+def usage(option: str | None = None) -> Iterator[None]:
+    """Blame a ValueError on the value of ``option``, or on the whole request: the message already
+    names the value."""
     try:
         yield
     except ValueError as error:
+        if option is None:
+            raise click.UsageError(str(error)) from error
         raise click.BadParameter(str(error), param_hint=option) from error
 
 

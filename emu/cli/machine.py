@@ -80,7 +80,7 @@ class Machine:
         """A running machine whose cards hold ``memory_bytes`` of data and what drivers keep."""
         import emu
 
-        with usage("--topology"), _status("starting") as progress:
+        with usage(), _status("starting") as progress:
             machine = emu.open(self.topology, preset=self.preset, seed=self.seed,
                                memory_bytes=_room(memory_bytes), window=self.window,
                                stall_rate=self.stall_rate, progress=progress)

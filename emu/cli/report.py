@@ -64,7 +64,7 @@ def report(options: Machine, machine: SuperNode, figures: Figures, result: Resul
          *figures.rows,
          ("algorithm bandwidth", f"{algbw:.2f} GB/s"),
          ("bus bandwidth", f"{busbw:.2f} GB/s"),
-         ("waited", f"{result.waited_cycles:,} cycles"),
+         ("waited", f"{result.waited_cycles:,} card-cycles"),
          ("verified", f"{verdict.values:,} values, bit for bit" if verified
           else f"NO: {verdict.mismatches:,} of {verdict.values:,} values differ"),
          ("wall time", f"{wall_s:.2f} s"),

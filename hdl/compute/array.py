@@ -45,7 +45,7 @@ class Array(wiring.Component):
     step : ``In(Step)``
     valid : ``In(1)``
     shift : ``In(1)``
-        Move the drain registers up by a row, at the end of the next cycle.
+        Row 0 of the drain registers is taken; it holds the next row two cycles later.
     drained : ``Out(ArrayLayout(Sum, size))``
         Row 0 of the drain registers.
     nans : ``Out(size)``

@@ -92,10 +92,10 @@ class Store(wiring.Component):
         # Row in the row register.
         row, nans = Signal(data.ArrayLayout(Sum, size)), Signal(size)
         left, word = Signal(size.bit_length()), Signal(ADDRESS_BITS - 2)
-        row_last, take = Signal(), Signal()
-        m.d.comb += [row_last.eq(left <= lanes),
-                     take.eq(there & ~self.shift & advance & row_last)]
-        m.d.sync += self.shift.eq(take)
+        row_last, take, shifting = Signal(), Signal(), Signal()
+        m.d.comb += [row_last.eq(left <= lanes), self.shift.eq(take),
+                     take.eq(there & ~shifting & advance & row_last)]
+        m.d.sync += shifting.eq(take)
         with m.If(advance & left.any()):
             width = Sum.as_shape().size
             m.d.sync += [row.as_value().eq(row.as_value() >> width * lanes), nans.eq(nans >> lanes),
@@ -176,7 +176,7 @@ class Store(wiring.Component):
 
         moving = Signal()
         m.d.comb += [
-            moving.eq(left.any() | valid.any() | flush | request.valid | self.shift),
+            moving.eq(left.any() | valid.any() | flush | request.valid | shifting),
             self.empty.eq(self.free & ~moving), self.active.eq(there | moving)]
         return m
 

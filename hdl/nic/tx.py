@@ -208,7 +208,7 @@ class Transmitter(wiring.Component):
                 packets.eq(0),
                 # Rotating left by `turn` is shifting the pair right by one flit less that much.
                 shift.eq(flit_bytes - turn[:lane_bits]),
-                prime.eq(turn[-1] & (entry.job.length != 0)),
+                prime.eq(turn[-1]),
             ]
 
         header = Signal(PacketHeader)

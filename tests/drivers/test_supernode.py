@@ -296,6 +296,19 @@ def test_more_signalling_commands_than_completion_records_neither_overwrite_nor_
     assert supernode.backend.cards[0].direct_lost == 0
 
 
+def test_a_full_completion_ring_does_not_hold_up_cards_that_wait_for_this_one():
+    supernode = SuperNode(ModelBackend(parse("ring:2"), SMALL), queue_entries=64,
+                          completion_entries=4)
+    first, second = supernode._devices
+    operation = Operation("signals, then a write")
+    first.stage(operation, LIST_QUEUE, [
+        *[Command(op=Op.NOP, signal=True)] * 20,
+        Command(op=Op.WRITE, node=1, target_counter=0), Command(op=Op.FENCE, signal=True)])
+    second.stage(operation, LIST_QUEUE, [Command(op=Op.NOP, wait=(0, 1), signal=True)])
+    result = supernode._launch(operation, Bound({}), lambda: None).wait()
+    assert len(result.completions) == 22
+
+
 def test_more_direct_commands_than_the_window_holds_are_not_lost():
     supernode = machine("ring:2")
     device = supernode._devices[1]

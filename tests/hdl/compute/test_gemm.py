@@ -47,15 +47,6 @@ async def started(dut, **options):
 
 
 @cocotb.test()
-async def every_product_of_every_format_pair(dut):
-    bench = await started(dut, latency=8)
-    codes = np.arange(256, dtype=np.uint8)
-    for a_format, b_format in PAIRS:
-        bench.post(Gemm(codes[:, None], codes[None, :], a_format, b_format))
-        await bench.finish()
-
-
-@cocotb.test()
 async def specials_and_signs_meet_in_sums(dut):
     bench = await started(dut, latency=8)
     for _ in range(12):

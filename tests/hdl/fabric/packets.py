@@ -38,9 +38,10 @@ def make_packet(rng: random.Random, params: LinkParams, index: int, *, dst: int,
 
 
 class Scoreboard:
-    """What must come out where: every packet whole, once, in the order of its input channel.
+    """What must come out where: every packet whole, once, and in order.
 
-    Channels are (port, VC) pairs of the block under test.
+    Output channels are (port, VC) pairs. Input channels are whatever keeps order: packets of one
+    input channel that leave by the same output channel leave in the order in which they came.
     """
 
     def __init__(self) -> None:

@@ -154,6 +154,28 @@ async def waits_compare_modulo_2_to_the_32(dut) -> None:
 
 
 @cocotb.test()
+async def an_increment_at_any_moment_ends_the_wait(dut) -> None:
+    """No wake-up is lost: the only increment may come while its waiter, or another, is judged."""
+    world = World(dut, PARAMS)
+    await world.start()
+    wait = {"op": Op.NOP, "flags": {"wait": 1, "signal": 1}}
+    for delay in range(7):
+        world.post(0, wait | {"wait_counter": 1, "wait_value": world.totals[1] + delay + 1})
+        await world.settle()
+        await world.bench.cycles(30)
+        assert len(world.records) == 2 * delay and int(dut.idle.value)
+        world.post(world.direct, wait | {"wait_counter": 2,
+                                         "wait_value": world.totals[2] + delay + 1})
+        await world.settle()
+        await world.bench.cycles(delay)
+        world.adds[0].append(1)
+        world.adds[1].append(2)
+        await world.bench.cycles(20)
+        assert len(world.records) == 2 * delay + 2, f"a wait outlasts its increment, {delay}"
+    await world.finish()
+
+
+@cocotb.test()
 async def simultaneous_increments_all_count(dut) -> None:
     world = World(dut, PARAMS, latency=8)
     await world.start()

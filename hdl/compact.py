@@ -6,7 +6,9 @@ change of an input (reset is one that reaches everything), enabled or not, and c
 modules N times. So:
 
 * a register's next-state process becomes a clocked process: what is not enabled costs nothing;
-* modules of equal text, but for names of no meaning, become one;
+* modules of equal text, but for names of no meaning, become one, and where the submodule's name
+  starts with ``shared_`` Verilator is told to keep it so: an array of N equal rows is then compiled
+  once, and its code stays in the instruction cache;
 * a memory that starts as all zeros is cleared in a loop.
 """
 
@@ -17,7 +19,9 @@ import re
 __all__ = ["compact"]
 
 _MODULE = re.compile(r"^module (\\\S+ |\w+ ?)\(.*?^endmodule\n", re.M | re.S)
-_INSTANCE = re.compile(r"^  (\\\S+ ) (?=\\?\S+ \($)", re.M)
+_INSTANCE = re.compile(r"^  (\\\S+)  (\\?\S+ ?) \(\n(.*?)(?=^  \);$)", re.M | re.S)
+_NUMBERED = re.compile(r"\\port\$\d+\$\d+(?= )")
+_PORT = re.compile(r"    \.(\\port\$\d+\$\d+)(?= )")
 _TRIGGER = re.compile(r"\\\$auto\$verilog_backend\.cc:\d+:dump_module\$\d+ ")
 _ZEROS = re.compile(r"(?:^    \S+ ?\[\d+\] = \d+'h0+;\n){8,}", re.M)
 _ROW = re.compile(r"    (\S+ ?)\[(\d+)\] = (\d+)'h")
@@ -26,19 +30,14 @@ _FLOP = re.compile(rf"^  always @\(posedge (\w+)\)\n    ({_NAME}) <= (\\\$\d+ );
 _PROCESS = re.compile(r"^  always @\* begin\n    if \(\\\$trigger \) begin end\n"
                       r"    (\\\$\d+ ) = (.*?)^  end\n", re.M | re.S)
 _TARGET = re.compile(r"^ +(\\\S+|\w+) *(?:\[[^\]]*\] )?= ", re.M)
+_INPUT = re.compile(rf"^  input (?:\[\d+:\d+\] )?({_NAME});$", re.M)
+_WIRE = re.compile(rf"^(  wire (?:\[\d+:\d+\] )?)({_NAME});$", re.M)
+#: Submodules that are to stay one module, however often they occur.
+_APART = re.compile(r"\\.*\.shared_\w+$")
 
 
-def compact(text: str, *, keep_apart: str = "") -> str:
-    """Return ``text`` rewritten.
-
-    Parameters
-    ----------
-    text : str
-        Verilog as Amaranth writes it, the top module first.
-    keep_apart : str
-        A pattern of module names (matched in full). Modules that match and occur more than once
-        are marked so that Verilator keeps them as functions instead of copying them out.
-    """
+def compact(text: str) -> str:
+    """Return ``text``, Verilog as Amaranth writes it (top module first), rewritten."""
     text = _TRIGGER.sub(r"\\$trigger ", _ZEROS.sub(_clear, text))
     modules = {match[1].strip(): match[0] for match in _MODULE.finditer(text)}
     prefix = text[:_MODULE.search(text).start()]  # type: ignore[union-attr]
@@ -47,8 +46,15 @@ def compact(text: str, *, keep_apart: str = "") -> str:
     merged: dict[str, str] = {}
     shared: dict[str, str] = {}
     users: dict[str, int] = {}
+    renamed: dict[str, dict[str, str]] = {}
     for name in reversed(order):
-        body = _INSTANCE.sub(lambda match: f"  {merged[match[1].strip()]}  ", modules[name])
+        body = _INSTANCE.sub(
+            lambda match: f"  {merged[match[1]]}  {match[2]} (\n" + _PORT.sub(
+                lambda port: f"    .{renamed[match[1]][port[1]]}", match[3]), modules[name])
+        # Ports without a name of their own are numbered through the whole design.
+        names = dict.fromkeys(_NUMBERED.findall(body[:body.index(");")]))
+        renamed[name] = {old: f"\\port${index}" for index, old in enumerate(names)}
+        body = _NUMBERED.sub(lambda match: renamed[name].get(match[0], match[0]), body)
         rest = body[body.index("("):]
         merged[name] = shared.setdefault(rest, name)
         users[merged[name]] = users.get(merged[name], 0) + 1
@@ -58,9 +64,7 @@ def compact(text: str, *, keep_apart: str = "") -> str:
         if merged[name] != name:
             continue
         body = _clocked(modules[name])
-        if keep_apart and users[name] > 1 and re.fullmatch(keep_apart, name.lstrip("\\")):
-            body = body.replace(");\n", ");\n  /* verilator no_inline_module */\n", 1)
-        parts.append(body)
+        parts.append(_apart(body) if users[name] > 1 and _APART.match(name) else body)
     return "\n".join(parts)
 
 
@@ -97,6 +101,18 @@ def _clocked(module: str) -> str:
     if text.count("\\$trigger ") == 1:
         text = re.sub(r"  reg \\\$trigger  = 0;\n", "", text)
     return text
+
+
+def _apart(module: str) -> str:
+    """Keep a module one function in Verilator.
+
+    Its instances run the same code only if that reads its own inputs. A variable that anybody may
+    write is not replaced by what drives it.
+    """
+    inputs = set(_INPUT.findall(module)) - {"clk"}
+    module = _WIRE.sub(lambda match: f"{match[1]}{match[2]} /* verilator public_flat_rw */;"
+                       if match[2] in inputs else match[0], module)
+    return module.replace(");\n", ");\n  /* verilator no_inline_module */\n", 1)
 
 
 def _declaration(module: str, name: str) -> str:

@@ -25,6 +25,7 @@ from filelock import FileLock
 
 from hdl.compact import compact
 from hdl.ports import memory_index_bits
+from hdl.verilog import Generated
 
 __all__ = ["Bench", "MemoryPorts", "Sink", "Source", "run_bench"]
 
@@ -34,8 +35,8 @@ BUILD = Path(os.environ.get("SUPERNODE_BENCH_BUILD", ROOT / "sim_build" / "bench
 
 def run_bench(block: Any, module: str, *, testcase: str | list[str] | None = None,
               env: dict[str, str] | None = None, name: str | None = None) -> None:
-    """Build ``block`` (an Amaranth component) under Verilator and run the cocotb tests of
-    ``module`` (pass ``__name__``) on it.
+    """Build ``block`` (an Amaranth component, or Verilog that was generated from some) under
+    Verilator and run the cocotb tests of ``module`` (pass ``__name__``) on it.
 
     ``env`` reaches the coroutines as environment variables, for parameters of the bench. The
     build is keyed by the Verilog's content; two processes may ask for the same one at once.
@@ -46,8 +47,11 @@ def run_bench(block: Any, module: str, *, testcase: str | list[str] | None = Non
     from emu.toolchain import find_toolchain
 
     toolchain = find_toolchain()
-    top = name or type(block).__name__.lower()
-    text = compact(verilog.convert(block, name=top, emit_src=False, strip_internal_attrs=True))
+    if isinstance(block, Generated):
+        top, text = block.name, block.text
+    else:
+        top = name or type(block).__name__.lower()
+        text = compact(verilog.convert(block, name=top, emit_src=False, strip_internal_attrs=True))
     key = hashlib.sha256(f"{toolchain.version}\n{text}".encode()).hexdigest()[:16]
     folder = BUILD / f"{top}-{key}"
     folder.mkdir(parents=True, exist_ok=True)

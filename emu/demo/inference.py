@@ -18,6 +18,7 @@ import numpy as np
 
 from emu.shares import shares
 from hdl.compute import model
+from hdl.compute.fp8 import E4M3
 
 from .quantise import QuantisedLayer, encode, outputs
 
@@ -93,7 +94,7 @@ def _place(machine: SuperNode, codes: np.ndarray, card: int) -> Array:
 
 
 def _multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return model.gemm(a, b, "e4m3", "e4m3")
+    return model.gemm(a, b, E4M3, E4M3)
 
 
 def _activate(layer: QuantisedLayer, sums: np.ndarray, *, last: bool) -> np.ndarray:

@@ -112,8 +112,8 @@ class Array(wiring.Component):
 
         rows = []
         for index in range(size):
-            m.submodules[f"row_{index}"] = row = Row(size)
-            m.d.comb += [row.a.eq(a[index]), row.b.eq(b), row.control.eq(control)]
+            m.submodules[f"shared_row_{index}"] = row = Row(size)
+            m.d.comb += [row.feed.a.eq(a[index]), row.feed.b.eq(b), row.feed.control.eq(control)]
             rows.append(row)
         for row, below in zip(rows, rows[1:]):
             m.d.comb += row.below.eq(below.drained)

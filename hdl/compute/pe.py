@@ -1,17 +1,18 @@
 """One multiply-accumulator of the array, and a row of them.
 
 Exact accumulation in two registers. A product of two operands is a signed integer of at most 23
-bits shifted left by a multiple of eight, ``8 * coarse`` with coarse from 0 to 6. Those below bit 32
-are added into ``low``, the others into ``high``, whose unit is 2**32. Each cycle ``low`` keeps its
-lower 32 bits and hands the rest, a small signed carry, to ``high``: no carry chain is longer than
-64 bits, and ``high * 2**32 + low`` is the exact sum at any time. |sum| stays below 2**94 for 2**30
-products of the largest operands, so 64 bits of ``high`` cannot overflow.
+bits shifted left by ``8 * coarse``, coarse from 0 to 6: within 32 bits of position, 47 bits wide.
+Those with coarse below 4 are added into ``low``, the others into ``high``, whose unit is 2**32. Each
+cycle ``low`` keeps its lower 32 bits and hands the rest, a small signed carry, to ``high``. No carry
+chain is longer than 63 bits, and ``high * 2**32 + low`` is the exact sum at any time. The largest
+products, 49 * 2**58, give 49 * 2**56 < 2**62 in ``high`` when 2**30 of them are added: it cannot
+overflow.
 
 Infinities have two sticky bits, one per sign; both set mean NaN (opposite infinities, or an
 infinity times zero, which sets both). NaN operands are the array's business: a NaN in a row of A
 makes a whole row of C NaN, so one bit per row and per column does.
 
-Timing: operands in cycle t, product register in t+1, sums in t+2. ``capture``, two cycles after
+Timing: operands in cycle t, product register in t + 1, sums in t + 2. ``capture``, two cycles after
 the last operands of a tile, copies the sum into the drain register, while the next tile's first
 product may already replace it.
 """
@@ -20,7 +21,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["Control", "Operand", "HIGH_BITS", "LOW_BITS", "PE", "Row", "Sum"]
+__all__ = ["Control", "Operand", "HIGH_BITS", "LOW_BITS", "PE", "Row", "Sum",
+           "feed_layout"]
 
 
 #: Widths of the two halves of a sum.
@@ -87,11 +89,13 @@ class PE(wiring.Component):
         m = Module()
         a, b, control = self.a, self.b, self.control
 
-        product = Signal(signed(23))
+        product, upper = Signal(signed(47)), Signal()
         coarse = Signal(3)
         infinite, invalid, negative = Signal(), Signal(), Signal()
+        m.d.comb += coarse.eq(a.coarse + b.coarse)
         with m.If(control.valid):
-            m.d.sync += [product.eq(a.linear * b.linear), coarse.eq(a.coarse + b.coarse)]
+            m.d.sync += [product.eq((a.linear * b.linear) << Cat(0, 0, 0, coarse[:2])),
+                         upper.eq(coarse[2])]
         with m.If(control.any_inf):
             m.d.sync += [infinite.eq(a.inf | b.inf),
                          invalid.eq((a.inf & b.zero) | (b.inf & a.zero)),
@@ -106,13 +110,11 @@ class PE(wiring.Component):
         with m.Elif(control.shift):
             m.d.sync += drain.eq(self.below)
 
-        shifted = Signal(signed(47))
-        m.d.comb += shifted.eq(product << Cat(0, 0, 0, coarse[:2]))
         with m.If(control.add):
             m.d.sync += [
-                low.eq(Mux(control.first, 0, low[:32]) + Mux(coarse[2], 0, shifted)),
+                low.eq(Mux(control.first, 0, low[:32]) + Mux(upper, 0, product)),
                 high.eq(Mux(control.first, 0, (high + low[32:].as_signed())[:HIGH_BITS].as_signed())
-                        + Mux(coarse[2], shifted, 0))]
+                        + Mux(upper, product, 0))]
         with m.If(control.first):
             m.d.sync += [plus.eq(0), minus.eq(0)]
         with m.If(control.add_inf):
@@ -123,8 +125,17 @@ class PE(wiring.Component):
         return m
 
 
+def feed_layout(columns: int) -> data.StructLayout:
+    """What a row takes in a cycle: one operand of A, one of B per column, and what to do."""
+    return data.StructLayout({
+        "b": data.ArrayLayout(Operand, columns), "a": Operand, "control": Control})
+
+
 class Row(wiring.Component):
-    """A row of multiply-accumulators: one operand of A, one of B per column.
+    """A row of multiply-accumulators.
+
+    Its inputs of a cycle come as one word: a simulator then takes them in one place, and the rest
+    of the code is the same for every row.
 
     Parameters
     ----------
@@ -132,24 +143,22 @@ class Row(wiring.Component):
 
     Members
     -------
-    a : ``In(Operand)``
-    b : ``In(ArrayLayout(Operand, columns))``
-    control : ``In(Control)``
+    feed : ``In(feed_layout(columns))``
     below, drained : ``ArrayLayout(Sum, columns)``
+        Drain registers of the next row, and of this one.
     """
 
     def __init__(self, columns: int) -> None:
         self._columns = columns
         super().__init__({
-            "a": In(Operand), "b": In(data.ArrayLayout(Operand, columns)), "control": In(Control),
-            "below": In(data.ArrayLayout(Sum, columns)),
-            "drained": Out(data.ArrayLayout(Sum, columns)),
-        })
+            "feed": In(feed_layout(columns)), "below": In(data.ArrayLayout(Sum, columns)),
+            "drained": Out(data.ArrayLayout(Sum, columns))})
 
     def elaborate(self, platform) -> Module:
         m = Module()
+        feed = self.feed
         for column in range(self._columns):
             m.submodules[f"pe_{column}"] = pe = PE()
-            m.d.comb += [pe.a.eq(self.a), pe.b.eq(self.b[column]), pe.control.eq(self.control),
+            m.d.comb += [pe.a.eq(feed.a), pe.b.eq(feed.b[column]), pe.control.eq(feed.control),
                          pe.below.eq(self.below[column]), self.drained[column].eq(pe.drained)]
         return m

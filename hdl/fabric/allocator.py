@@ -15,13 +15,15 @@ Latency law: combinational from the fronts of the buffers to pops and selections
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.fabric.arbiter import Arbiter
+from hdl.fabric.arbiter import Arbiter, one_hot_index
+from hdl.fabric.buffer import front_layout
 from hdl.fabric.route import channel_layout
 from hdl.params import RouterParams
+from hdl.ports import ValidSignature
 
 __all__ = ["Allocator"]
 
@@ -31,14 +33,14 @@ class Allocator(wiring.Component):
 
     Members, one of each per port
     -----------------------------
-    occupied, head, tail : ``In(vcs)``
-        Of an input: VCs that hold flits; whose front flit is a head, a tail.
-    channel : ``In(data.ArrayLayout(channel_layout(params), vcs))``
-        Of an input: the output channel of the packet at the front of each VC.
+    occupied, tail : ``In(vcs)``
+        Of an input: VCs that hold flits; whose front flit is a tail.
+    front : ``In(data.ArrayLayout(front_layout(channel_layout(params)), vcs))``
+        Of an input: the output channel that the front of each VC wants, and whether as a head.
     available : ``In(vcs)``
         Of an output: VCs with credit.
-    pop : ``Out(vcs)``
-        Of an input: the VC whose front flit crosses, one-hot or 0.
+    pop : ``Out(ValidSignature(unsigned(vc_bits)))``
+        Of an input: the VC whose front flit crosses.
     flags : ``Out(data.StructLayout({head, tail, vc}))``
         Of an input that pops: whether the flit is head and tail, and the VC on which it leaves.
     charge : ``Out(vcs)``
@@ -50,13 +52,13 @@ class Allocator(wiring.Component):
     def __init__(self, params: RouterParams) -> None:
         self._params = params
         vcs, ports = params.link.vcs, params.ports
+        front = front_layout(channel_layout(params))
         super().__init__({
             "occupied": In(vcs).array(ports),
-            "head": In(vcs).array(ports),
             "tail": In(vcs).array(ports),
-            "channel": In(data.ArrayLayout(channel_layout(params), vcs)).array(ports),
+            "front": In(data.ArrayLayout(front, vcs)).array(ports),
             "available": In(vcs).array(ports),
-            "pop": Out(vcs).array(ports),
+            "pop": Out(ValidSignature(unsigned(params.link.vc_bits))).array(ports),
             "flags": Out(data.StructLayout({
                 "head": 1, "tail": 1, "vc": params.link.vc_bits})).array(ports),
             "charge": Out(vcs).array(ports),
@@ -77,29 +79,29 @@ class Allocator(wiring.Component):
         stride, channels = 1 << params.link.vc_bits, 1 << params.link.vc_bits + port_bits
         width = 1 << port_bits
 
-        busy, open_, credit = Signal(channels), Signal(channels), Signal(channels)
+        busy, credit = Signal(channels), Signal(channels)
+        # Looked up by what a front wants: a body flit needs credit, a head a free channel too.
+        ready = Signal(2 * channels)
         m.d.comb += [
             credit.eq(Cat(Cat(mask, Const(0, stride - vcs)) for mask in self.available)),
-            open_.eq(credit & ~busy),
+            ready.eq(Cat(credit, credit & ~busy)),
         ]
 
         choices, bids = [], []
         for port in range(ports):
             arbiter = Arbiter(vcs)
             m.submodules[f"input{port}"] = arbiter
-            chosen = Signal(channel_layout(params), name=f"chosen{port}")
+            front, pop = self.front[port], self.pop[port]
+            chosen = Signal(front_layout(channel_layout(params)), name=f"chosen{port}")
             bid = Signal(width * width, name=f"bid{port}")
-            with m.If(self.occupied[port].any()):
-                m.d.comb += [
-                    arbiter.request.eq(self.occupied[port] & Cat(
-                        Mux(self.head[port][vc], open_, credit).bit_select(
-                            self.channel[port][vc].as_value(), 1) for vc in range(vcs))),
-                    chosen.eq(reduce(or_, (Mux(arbiter.grant[vc],
-                                               self.channel[port][vc].as_value(), 0)
-                                           for vc in range(vcs)))),
-                ]
-                with m.If(arbiter.request.any()):
-                    m.d.comb += bid.eq(1 << Cat(Const(port, port_bits), chosen.port))
+            m.d.comb += [
+                arbiter.request.eq(self.occupied[port] & Cat(
+                    ready.bit_select(front[vc].as_value(), 1) for vc in range(vcs))),
+                pop.payload.eq(one_hot_index(arbiter.grant)),
+                chosen.eq(front[pop.payload]),
+            ]
+            with m.If(arbiter.request.any()):
+                m.d.comb += bid.eq(1 << Cat(Const(port, port_bits), chosen.channel.port))
             choices.append((arbiter, chosen))
             bids.append(bid)
 
@@ -118,17 +120,17 @@ class Allocator(wiring.Component):
         for port, (arbiter, chosen) in enumerate(choices):
             charge = Signal(channels, name=f"charge{port}")
             toggle = Signal(channels, name=f"toggle{port}")
-            flags = self.flags[port]
+            pop, flags = self.pop[port], self.flags[port]
             m.d.comb += [
                 arbiter.accept.eq(served[port]),
-                flags.head.eq((arbiter.grant & self.head[port]).any()),
-                flags.tail.eq((arbiter.grant & self.tail[port]).any()),
-                flags.vc.eq(chosen.vc),
+                pop.valid.eq(served[port]),
+                flags.head.eq(chosen.head),
+                flags.tail.eq(self.tail[port].bit_select(pop.payload, 1)),
+                flags.vc.eq(chosen.channel.vc),
+                charge.eq(served[port] << chosen.channel.as_value()),
+                # A head that is no tail takes its channel, a tail that is no head returns it.
+                toggle.eq(Mux(flags.head ^ flags.tail, charge, 0)),
             ]
-            with m.If(served[port]):
-                m.d.comb += [self.pop[port].eq(arbiter.grant), charge.eq(1 << chosen.as_value())]
-            # A head that is not a tail takes its channel, a tail that is not a head returns it.
-            m.d.comb += toggle.eq(Mux(flags.head ^ flags.tail, charge, 0))
             charges.append(charge)
             toggles.append(toggle)
         charge = Signal(channels)

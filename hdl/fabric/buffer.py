@@ -2,8 +2,8 @@
 
 One RAM holds the flits of all virtual channels (VCs), each in a ring of its own, with one write
 and one read per cycle. What allocation must know of the flit at the front of each VC is held in
-registers: whether it is a head, whether it is a tail, and the output channel of its packet. These
-come from a second, small RAM that is read one flit ahead.
+registers: the output channel of its packet, whether it is a head, whether it is a tail. These come
+from a second, small RAM that is read one flit ahead.
 
 Latency law: a flit written in cycle ``t`` to an empty VC is at the front in ``t + 1``. The payload
 of a flit popped in ``t`` is out in ``t + 1``, and what follows the flit in its VC is at the front
@@ -20,11 +20,15 @@ from amaranth.hdl import Cat, Module, Mux, ShapeLike, Signal, unsigned
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.fabric.arbiter import one_hot_index
 from hdl.params import LinkParams
 from hdl.ports import ValidSignature
 
-__all__ = ["VcBuffer", "VcBufferModel"]
+__all__ = ["VcBuffer", "VcBufferModel", "front_layout"]
+
+
+def front_layout(channel: ShapeLike) -> data.StructLayout:
+    """Layout of what the front of a VC wants: the output channel, and whether as a head."""
+    return data.StructLayout({"channel": channel, "head": 1})
 
 
 class VcBuffer(wiring.Component):
@@ -45,12 +49,12 @@ class VcBuffer(wiring.Component):
         Its payload; apart, so that a simulator does not copy it on the way to the RAM.
     occupied : ``Out(vcs)``
         VCs that hold flits.
-    head, tail : ``Out(vcs)``
-        VCs whose front flit is a head, a tail.
-    channel : ``Out(data.ArrayLayout(channel, vcs))``
-        Output channel of the packet at the front of each VC.
-    pop : ``In(vcs)``
-        Take the front flit of this VC, one-hot or 0; the VC is occupied.
+    front : ``Out(data.ArrayLayout(front_layout(channel), vcs))``
+        Of each VC, the output channel of the packet at its front, and whether the flit is a head.
+    tail : ``Out(vcs)``
+        VCs whose front flit is a tail.
+    pop : ``In(ValidSignature(unsigned(vc_bits)))``
+        Take the front flit of this VC, which is occupied.
     payload : ``Out(flit_bits)``
         Payload of the flit popped in the cycle before.
     """
@@ -62,10 +66,9 @@ class VcBuffer(wiring.Component):
                 "vc": params.vc_bits, "head": 1, "tail": 1, "channel": channel}))),
             "write_payload": In(params.flit_bits),
             "occupied": Out(params.vcs),
-            "head": Out(params.vcs),
+            "front": Out(data.ArrayLayout(front_layout(channel), params.vcs)),
             "tail": Out(params.vcs),
-            "channel": Out(data.ArrayLayout(channel, params.vcs)),
-            "pop": In(params.vcs),
+            "pop": In(ValidSignature(unsigned(params.vc_bits))),
             "payload": Out(params.flit_bits),
         })
 
@@ -79,7 +82,7 @@ class VcBuffer(wiring.Component):
         vcs = params.vcs
         pointer_bits = (params.vc_depth - 1).bit_length()
         pointer_layout = data.ArrayLayout(unsigned(pointer_bits), vcs)
-        mark_layout = data.StructLayout({"head": 1, "tail": 1, "channel": self._channel})
+        mark_layout = data.StructLayout({"front": front_layout(self._channel), "tail": 1})
         rows = vcs << pointer_bits
 
         m.submodules.flits = flits = memory.Memory(
@@ -89,15 +92,13 @@ class VcBuffer(wiring.Component):
         mark_write, mark_read = marks.write_port(), marks.read_port(domain="comb")
 
         writes, reads = Signal(pointer_layout), Signal(pointer_layout)
-        # One register: a simulator then decides once what happens to it.
-        front = Signal(data.StructLayout({
-            "occupied": vcs, "head": vcs, "tail": vcs,
-            "channel": data.ArrayLayout(self._channel, vcs)}))
+        state = Signal(data.StructLayout({
+            "front": data.ArrayLayout(front_layout(self._channel), vcs),
+            "tail": vcs, "occupied": vcs}))
         m.d.comb += [
-            self.occupied.eq(front.occupied),
-            self.head.eq(front.head),
-            self.tail.eq(front.tail),
-            self.channel.eq(front.channel),
+            self.occupied.eq(state.occupied),
+            self.front.eq(state.front),
+            self.tail.eq(state.tail),
         ]
 
         def following(pointer):
@@ -106,66 +107,78 @@ class VcBuffer(wiring.Component):
             return Mux(pointer == params.vc_depth - 1, 0, pointer + 1)
 
         # The popped VC: where it reads, what comes next, and whether anything does.
-        popping = self.pop.any()
-        pop_vc, here, after = Signal(params.vc_bits), Signal(pointer_bits), Signal(pointer_bits)
-        last = Signal()
+        pop, popping = self.pop.payload, self.pop.valid
+        here, after, last = Signal(pointer_bits), Signal(pointer_bits), Signal()
         m.d.comb += [
-            pop_vc.eq(one_hot_index(self.pop)),
-            here.eq(reads[pop_vc]),
+            here.eq(reads[pop]),
             after.eq(following(here)),
-            last.eq(after == writes[pop_vc]),
+            last.eq(popping & (after == writes[pop])),
         ]
 
-        vc, valid = self.write.payload.vc, self.write.valid
+        new, valid = self.write.payload, self.write.valid
         there = Signal(pointer_bits)
-        # What is written is at the front in the next cycle; and in the place of what is popped.
-        to_front, in_place = Signal(), Signal()
+        # The popped VC gets a flit in this very cycle, or runs empty.
+        in_place, empties = Signal(), Signal()
         m.d.comb += [
-            there.eq(writes[vc]),
-            in_place.eq(valid & self.pop.bit_select(vc, 1)),
-            to_front.eq(~front.occupied.bit_select(vc, 1) | (in_place & last)),
+            there.eq(writes[new.vc]),
+            in_place.eq(valid & (new.vc == pop)),
+            empties.eq(last & ~in_place),
         ]
 
         m.d.comb += [
             flit_write.en.eq(valid),
-            flit_write.addr.eq(Cat(there, vc)),
+            flit_write.addr.eq(Cat(there, new.vc)),
             flit_write.data.eq(self.write_payload),
             mark_write.en.eq(valid),
-            mark_write.addr.eq(Cat(there, vc)),
-            mark_write.data.head.eq(self.write.payload.head),
-            mark_write.data.tail.eq(self.write.payload.tail),
-            mark_write.data.channel.eq(self.write.payload.channel),
+            mark_write.addr.eq(Cat(there, new.vc)),
+            mark_write.data.front.head.eq(new.head),
+            mark_write.data.front.channel.eq(new.channel),
+            mark_write.data.tail.eq(new.tail),
             flit_read.en.eq(popping),
-            flit_read.addr.eq(Cat(here, pop_vc)),
-            mark_read.addr.eq(Cat(after, pop_vc)),
+            flit_read.addr.eq(Cat(here, pop)),
+            mark_read.addr.eq(Cat(after, pop)),
             self.payload.eq(flit_read.data),
         ]
 
-        empties = Signal()
-        m.d.comb += empties.eq(last & ~in_place)
+        # Whole arrays are computed rather than indexed on the left: lanes of multiplexers in
+        # hardware, and no branches that a host would have to guess.
         with m.If(popping):
-            m.d.sync += reads[pop_vc].eq(Mux(empties, 0, after))
-            with m.If(last):
-                m.d.sync += front.occupied.eq(front.occupied & ~self.pop)
-                with m.If(~in_place):
-                    m.d.sync += writes[pop_vc].eq(0)
-            with m.Else():
-                m.d.sync += [
-                    front.head.eq(front.head & ~self.pop | Mux(mark_read.data.head, self.pop, 0)),
-                    front.tail.eq(front.tail & ~self.pop | Mux(mark_read.data.tail, self.pop, 0)),
+            m.d.sync += [reads[vc].eq(Mux(pop == vc, Mux(empties, 0, after), reads[vc]))
+                         for vc in range(vcs)]
+        with m.If(valid | last):
+            m.d.sync += [
+                writes[vc].eq(Mux(valid & (new.vc == vc), following(there),
+                                  Mux(empties & (pop == vc), 0, writes[vc])))
+                for vc in range(vcs)]
+
+        # What the pop leaves, then what the write adds. A body flit keeps its packet's channel,
+        # also in a VC that runs empty within the packet.
+        left = Signal.like(state)
+        popped, mark = 1 << pop, mark_read.data
+        m.d.comb += left.eq(state)
+        with m.If(popping):
+            m.d.comb += [
+                left.occupied.eq(state.occupied & ~Mux(last, popped, 0)),
+                left.tail.eq(state.tail & ~popped | Mux(mark.tail, popped, 0)),
+            ]
+            for vc in range(vcs):
+                m.d.comb += [
+                    left.front[vc].head.eq(Mux(pop == vc, mark.front.head, state.front[vc].head)),
+                    left.front[vc].channel.eq(Mux(mark.front.head & ~last & (pop == vc),
+                                                  mark.front.channel, state.front[vc].channel)),
                 ]
-                with m.If(mark_read.data.head):
-                    m.d.sync += front.channel[pop_vc].eq(mark_read.data.channel)
+        m.d.sync += state.eq(left)
         with m.If(valid):
-            m.d.sync += writes[vc].eq(following(there))
-            with m.If(to_front):
-                m.d.sync += [
-                    front.occupied.bit_select(vc, 1).eq(1),
-                    front.head.bit_select(vc, 1).eq(self.write.payload.head),
-                    front.tail.bit_select(vc, 1).eq(self.write.payload.tail),
-                ]
-                with m.If(self.write.payload.head):
-                    m.d.sync += front.channel[vc].eq(self.write.payload.channel)
+            written = 1 << new.vc
+            m.d.sync += state.occupied.eq(left.occupied | written)
+            with m.If(~(left.occupied & written).any()):
+                m.d.sync += state.tail.eq(left.tail & ~written | Mux(new.tail, written, 0))
+                for vc in range(vcs):
+                    m.d.sync += [
+                        state.front[vc].head.eq(Mux(new.vc == vc, new.head, left.front[vc].head)),
+                        state.front[vc].channel.eq(Mux(new.head & (new.vc == vc), new.channel,
+                                                       left.front[vc].channel)),
+                    ]
         return m
 
 

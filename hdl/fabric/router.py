@@ -43,7 +43,6 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.connect import connect
 from hdl.fabric.allocator import Allocator
-from hdl.fabric.arbiter import one_hot_index
 from hdl.fabric.buffer import VcBuffer
 from hdl.fabric.route import Route, RouteConfig, channel_layout
 from hdl.layouts import NODE_BITS, PacketHeader
@@ -101,6 +100,7 @@ class Router(wiring.Component):
             m.submodules[f"route{port}"] = route = Route(params, port)
             connect(m, wiring.flipped(pins), endpoint.link)
             arrived, stored = endpoint.receive.payload, buffer.write.payload
+            pop = allocator.pop[port]
             header = data.View(PacketHeader, _header_bits(pins.rx.payload))
             m.d.comb += [
                 route.routes.eq(config.routes),
@@ -116,14 +116,14 @@ class Router(wiring.Component):
                 stored.tail.eq(arrived.tail),
                 stored.channel.eq(route.channel),
                 allocator.occupied[port].eq(buffer.occupied),
-                allocator.head[port].eq(buffer.head),
                 allocator.tail[port].eq(buffer.tail),
-                allocator.channel[port].eq(buffer.channel),
+                allocator.front[port].eq(buffer.front),
                 allocator.available[port].eq(endpoint.available),
-                buffer.pop.eq(allocator.pop[port]),
+                buffer.pop.valid.eq(pop.valid),
+                buffer.pop.payload.eq(pop.payload),
+                endpoint.free.valid.eq(pop.valid),
+                endpoint.free.payload.eq(pop.payload),
                 endpoint.reserve.eq(allocator.charge[port]),
-                endpoint.free.valid.eq(allocator.pop[port].any()),
-                endpoint.free.payload.eq(one_hot_index(allocator.pop[port])),
             ]
             endpoints.append(endpoint)
             buffers.append(buffer)

@@ -82,7 +82,9 @@ class CreditSender(wiring.Component):
         with m.If(self.charge.any()):
             m.d.sync += [sent[vc].eq(sent[vc] + self.charge[vc]) for vc in range(params.vcs)]
         with m.If(self.learn.valid):
-            m.d.sync += limit[self.learn.payload.vc].eq(self.learn.payload.freed + params.vc_depth)
+            told = self.learn.payload
+            m.d.sync += [limit[vc].eq(Mux(told.vc == vc, told.freed + params.vc_depth, limit[vc]))
+                         for vc in range(params.vcs)]
         differences = data.View(totals, sent.as_value() ^ limit.as_value())
         m.d.comb += self.available.eq(Cat(differences[vc].any() for vc in range(params.vcs)))
         return m

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from drivers.backend import Completions
+from drivers.supernode import SuperNode
 from emu.emulator import EngineBackend, Tiles
 from hdl.params import CardParams, MemoryParams, RouterParams, preset
 
@@ -59,8 +60,37 @@ def toy_workload(backend: EngineBackend) -> None:
     backend.advance(1000)
 
 
+def card_workload(backend: EngineBackend) -> None:
+    """Writes with and without ack, a remote addition, a GEMM on every card and an AllReduce, each
+    started before the one before has ended where the drivers allow it."""
+    cards = backend.topology.cards
+    rng = np.random.default_rng(1)
+    machine = SuperNode(backend, queue_entries=16, completion_entries=16)
+    arrays = [machine.malloc(200, "f32", rank) for rank in range(cards)]
+    landing = [machine.malloc(200, "f32", rank) for rank in range(cards)]
+    for array in arrays + landing:
+        array.write(rng.standard_normal(200).astype(np.float32))
+    for rank in range(cards):
+        machine.write(arrays[rank], landing[(rank + 1) % cards], ack=bool(rank % 2))
+    machine.reduce_into(arrays[0], landing[cards - 1])
+    products = []
+    for rank in range(cards):
+        a = machine.malloc((5, 20), "e4m3", rank)
+        b = machine.malloc((20, 6), "e5m2", rank)
+        for operand in (a, b):
+            raw = rng.integers(0, 120, operand.shape, dtype=np.uint8)
+            backend.memory_write(rank, operand.offset, raw)
+        products.append((a, b, machine.malloc((5, 6), "f32", rank)))
+    gemm = machine.gemms(products)
+    total = machine.allreduce(landing)
+    gemm.wait()
+    total.wait()
+    backend.advance(1000)
+
+
 TOY = Tiles(network=toys.ToyNetworkTile, compute=toys.ToyComputeTile)
 
 MACHINES = {
     "toy": Machine(TOY, toy_params(), toy_workload),
+    "card": Machine(Tiles.card(), preset("small"), card_workload),
 }

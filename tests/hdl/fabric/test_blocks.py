@@ -3,14 +3,14 @@
 import itertools
 
 import cocotb
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Shape
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.fabric.arbiter import Arbiter, ArbiterModel, Policy
-from hdl.fabric.buffer import VcBuffer, VcBufferModel
+from hdl.fabric.buffer import VcBuffer, VcBufferModel, front_layout
 from hdl.fabric.route import Route, RouteConfig, channel_layout, route
-from hdl.layouts import NODE_BITS, field_slices
+from hdl.layouts import NODE_BITS, field_slices, unpack
 from hdl.params import LinkParams, RouterParams
 from hdl.ports import DimConfig
 from tests.bench import Bench, run_bench
@@ -19,6 +19,7 @@ from tests.hdl.fabric.fabrics import FABRICS, Fabric
 N = 5
 BUFFER = LinkParams(flit_bytes=16, classes=1, vcs_per_class=3, vc_depth=5)
 CHANNEL_BITS = 4
+FRONT = front_layout(CHANNEL_BITS)
 ROUTER = RouterParams(link=LinkParams(classes=2, vcs_per_class=3), dims=3, rails=2)
 #: Input ports whose routing functions are built: one per dimension, and a local one.
 ROUTE_PORTS = (1, 2, 5, 6)
@@ -59,7 +60,7 @@ class Blocks(wiring.Component):
 
 
 async def start(dut) -> Bench:
-    for name in ("request", "accept", "buffer__write__valid", "buffer__pop", "node", "dims",
+    for name in ("request", "accept", "buffer__write__valid", "buffer__pop__valid", "node", "dims",
                  "dst", "src", "rail", "vc"):
         getattr(dut, name).value = 0
     bench = Bench(dut)
@@ -108,7 +109,7 @@ async def buffer_keeps_order_and_shows_fronts_one_cycle_after_the_write(dut):
     in_packet = [False] * BUFFER.vcs
     rates = [0.7, 0.7]
     written: tuple | None = None
-    popped = 0
+    popped: int | None = None
     expected: int | None = None  # payload popped in the cycle before
     moved = [0, 0]
 
@@ -128,26 +129,27 @@ async def buffer_keeps_order_and_shows_fronts_one_cycle_after_the_write(dut):
             dut.buffer__write_payload.value = written[1]
         dut.buffer__write__valid.value = int(written is not None)
         filled = [vc for vc in range(BUFFER.vcs) if model.queues[vc]]
-        popped = 1 << rng.choice(filled) if filled and rng.random() < rates[1] else 0
-        dut.buffer__pop.value = popped
+        popped = rng.choice(filled) if filled and rng.random() < rates[1] else None
+        dut.buffer__pop__valid.value = int(popped is not None)
+        if popped is not None:
+            dut.buffer__pop__payload.value = popped
 
     def sample() -> None:
         nonlocal expected
         assert int(dut.buffer__occupied.value) == model.occupied, f"cycle {bench.cycle}"
         if expected is not None:
             assert int(dut.buffer__payload.value) == expected, f"cycle {bench.cycle}: payload"
+        fronts, tails = int(dut.buffer__front.value), int(dut.buffer__tail.value)
         for vc in range(BUFFER.vcs):
             if model.queues[vc]:
-                front = (int(dut.buffer__head.value) >> vc & 1,
-                         int(dut.buffer__tail.value) >> vc & 1,
-                         int(dut.buffer__channel.value) >> CHANNEL_BITS * vc
-                         & (1 << CHANNEL_BITS) - 1)
-                assert front == model.front(vc), f"cycle {bench.cycle}: front of VC {vc}"
-        expected = model.pop(popped.bit_length() - 1)[0] if popped else None
+                front = unpack(FRONT, fronts >> vc * Shape.cast(FRONT).width)
+                assert (front["head"], tails >> vc & 1, front["channel"]) == model.front(vc), \
+                    f"cycle {bench.cycle}: front of VC {vc}"
+        expected = None if popped is None else model.pop(popped)[0]
         if written is not None:
             model.write(*written)
         moved[0] += written is not None
-        moved[1] += popped != 0
+        moved[1] += popped is not None
 
     bench.on_drive(drive)
     bench.on_sample(sample)

@@ -1,0 +1,71 @@
+"""One driver program, two machines: the RTL on the engine and the RTL inside a cocotb bench.
+
+The cocotb bench is a flat design of two small cards under a simulator with a memory in Python; the
+engine runs the same tiles one by one with its memory in C++. Both must give the right bytes, and the
+same number of cycles for everything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import cocotb
+import pytest
+
+from drivers.cocotb_backend import CocotbBackend
+from drivers.supernode import SuperNode
+from emu.emulator import EngineBackend
+from hdl.card import ComputeTile, NetworkTile
+from hdl.flat import generate_flat
+from hdl.params import preset
+from hdl.topology import parse
+from hdl.verilog import generate
+from tests.bench import run_bench
+
+from . import path
+
+PROGRAMS = ("write_both_ways", "gemm_on_each_card", "allreduce_everywhere")
+SPEC, PRESET, MEMORY = "ring:2", "small", 1 << 17
+
+
+async def run(dut, name):
+    backend = CocotbBackend(dut, parse(SPEC), preset(PRESET), memory_bytes=MEMORY)
+    await backend.start()
+    cycles = await backend.run(lambda machine: getattr(path, name)(SuperNode(machine)))
+    Path(os.environ["CYCLES"], f"{name}.json").write_text(json.dumps(cycles))
+
+
+@cocotb.test()
+async def writes_run_under_cocotb(dut):
+    await run(dut, "write_both_ways")
+
+
+@cocotb.test()
+async def gemms_run_under_cocotb(dut):
+    await run(dut, "gemm_on_each_card")
+
+
+@cocotb.test()
+async def allreduces_run_under_cocotb(dut):
+    await run(dut, "allreduce_everywhere")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_program_runs_on_the_engine(name):
+    with SuperNode(EngineBackend(parse(SPEC), preset(PRESET), memory_bytes=MEMORY)) as sn:
+        getattr(path, name)(sn)
+
+
+def test_the_same_programs_take_the_same_cycles_under_cocotb(tmp_path):
+    params, topology = preset(PRESET), parse(SPEC)
+    flat = generate_flat(
+        params=params, cards=topology.cards, links=topology.links,
+        network=generate(NetworkTile(params), "network"),
+        compute=generate(ComputeTile(params), "compute"))
+    run_bench(flat, __name__, env={"CYCLES": str(tmp_path)})
+    for name in PROGRAMS:
+        with SuperNode(EngineBackend(topology, params, memory_bytes=MEMORY)) as sn:
+            expected = getattr(path, name)(sn)
+        assert json.loads((tmp_path / f"{name}.json").read_text()) == expected

@@ -5,6 +5,7 @@ per instance and a line per memory row. A simulator then evaluates every next st
 change of an input (reset is one that reaches everything), enabled or not, and compiles N equal
 modules N times. So:
 
+* a wire that nothing reads, such as the view of a struct's field, goes away;
 * a register's next-state process becomes a clocked process: what is not enabled costs nothing;
 * modules of equal text, but for names of no meaning, become one, and where the submodule's name
   starts with ``shared_`` Verilator is told to keep it so: an array of N equal rows is then compiled
@@ -15,6 +16,7 @@ modules N times. So:
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 __all__ = ["compact"]
 
@@ -30,6 +32,11 @@ _FLOP = re.compile(rf"^  always @\(posedge (\w+)\)\n    ({_NAME}) <= (\\\$\d+ );
 _PROCESS = re.compile(r"^  always @\* begin\n    if \(\\\$trigger \) begin end\n"
                       r"    (\\\$\d+ ) = (.*?)^  end\n", re.M | re.S)
 _TARGET = re.compile(r"^ +(\\\S+|\w+) *(?:\[[^\]]*\] )?= ", re.M)
+_TOKEN = re.compile(r"\\\S+|[A-Za-z_]\w*")
+_ASSIGNED = re.compile(r"^  assign (\\\S+|\w+) +=", re.M)
+_PORTS = re.compile(r"^  (?:input|output|inout) (?:\[\d+:\d+\] )?(\\\S+|\w+) ?;$", re.M)
+_DEAD = re.compile(r"(?:^  \(\*[^\n]*\*\)\n)?^  wire (?:\[\d+:\d+\] )?(\\\S+|\w+) ?;\n"
+                   r"|^  assign (\\\S+|\w+) +=[^;]*;\n", re.M)
 _INPUT = re.compile(rf"^  input (?:\[\d+:\d+\] )?({_NAME});$", re.M)
 _WIRE = re.compile(rf"^(  wire (?:\[\d+:\d+\] )?)({_NAME});$", re.M)
 #: Submodules that are to stay one module, however often they occur.
@@ -63,7 +70,7 @@ def compact(text: str) -> str:
     for name in order:
         if merged[name] != name:
             continue
-        body = _clocked(modules[name])
+        body = _trimmed(_clocked(modules[name]))
         parts.append(_apart(body) if users[name] > 1 and _APART.match(name) else body)
     return "\n".join(parts)
 
@@ -101,6 +108,17 @@ def _clocked(module: str) -> str:
     if text.count("\\$trigger ") == 1:
         text = re.sub(r"  reg \\\$trigger  = 0;\n", "", text)
     return text
+
+
+def _trimmed(module: str) -> str:
+    """Drop wires that are driven and never read."""
+    while True:
+        count = Counter(_TOKEN.findall(module))
+        dead = {name for name in _ASSIGNED.findall(module) if count[name] == 2}
+        dead -= set(_PORTS.findall(module))
+        if not dead:
+            return module
+        module = _DEAD.sub(lambda match: "" if (match[1] or match[2]) in dead else match[0], module)
 
 
 def _apart(module: str) -> str:

@@ -53,9 +53,10 @@ def report(options: Machine, machine: SuperNode, figures: Figures, result: Resul
     busbw = algbw * figures.bus_factor
     verified = verdict.mismatches == 0
     screen = options.screen
+    plural = "" if machine.cards == 1 else "s"
     screen.table(
-        f"{figures.workload} on {options.topology}: {machine.cards} cards, {figures.size:,} bytes "
-        f"of {figures.dtype}" + (f", {figures.algorithm}" if figures.algorithm else ""),
+        f"{figures.workload} on {options.topology}: {machine.cards} card{plural}, {figures.size:,} "
+        f"bytes of {figures.dtype}" + (f", {figures.algorithm}" if figures.algorithm else ""),
         ("", ""),
         [("cycles", f"{result.cycles:,}"),
          ("time", f"{result.time_ns:,.0f} ns at {options.clock_ghz:g} GHz"),

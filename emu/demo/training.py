@@ -44,6 +44,17 @@ def train(images: np.ndarray, labels: np.ndarray, widths: Sequence[int], seed: i
 
     The result depends on ``seed`` and on the order in which numpy's matrix product adds.
     """
+    # Comes with the demo's extra, like the images.
+    from threadpoolctl import threadpool_limits
+
+    # The products are too small to share: threads would wait for each other, the more so on a busy
+    # machine.
+    with threadpool_limits(1):
+        return _train(images, labels, widths, seed)
+
+
+def _train(images: np.ndarray, labels: np.ndarray, widths: Sequence[int],
+           seed: int) -> list[Layer]:
     rng = np.random.default_rng(seed)
     parameters: list[np.ndarray] = []
     for fan_in, fan_out in pairwise(widths):

@@ -116,7 +116,7 @@ class Array(wiring.Component):
             m.d.comb += [row.feed.a.eq(a[index]), row.feed.b.eq(b), row.feed.control.eq(control)]
             rows.append(row)
         for row, below in zip(rows, rows[1:]):
-            m.d.comb += row.below.eq(below.drained)
+            m.d.comb += row.feed.below.eq(below.drained)
         m.d.comb += [
             self.drained.eq(rows[0].drained),
             self.active.eq(self.valid | control.valid | control.add | control.capture

@@ -14,6 +14,7 @@ E5M2          −16     57344    S.11111.00 S.11111.{01, 10, 11}
 Source: OCP 8-bit Floating Point Specification (OFP8), revision 1.0.
 """
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -142,12 +143,13 @@ class Fp8Format:
         return (-1) ** sign * significand * Fraction(2) ** (exponent + self.lsb)
 
     def _float(self, code: int) -> float:
-        sign = -1.0 if code >> 7 else 1.0
         if self.is_nan(code):
-            return sign * float("nan")
-        if self.is_inf(code):
-            return sign * float("inf")
-        return sign * abs(float(self.fraction(code)))
+            magnitude = math.nan
+        elif self.is_inf(code):
+            magnitude = math.inf
+        else:
+            magnitude = abs(float(self.fraction(code)))
+        return math.copysign(magnitude, -1.0 if code >> 7 else 1.0)
 
     def decode(self, codes: ArrayLike) -> NDArray[np.float32]:
         """Values of an array of codes (uint8); exact.

@@ -41,12 +41,17 @@ class Operand(data.Struct):
 
 
 class Sum(data.Struct):
-    """An exact sum, ``high * 2**32 + low`` units, and the infinities that went into it."""
+    """An exact sum, ``high * 2**32 + low`` units, and the infinities that went into it.
+
+    The spare bits put both halves on machine words for simulators; hardware has none.
+    """
 
     low: signed(LOW_BITS)
-    high: signed(HIGH_BITS)
     plus_inf: unsigned(1)
     minus_inf: unsigned(1)
+    spare0: unsigned(62 - LOW_BITS)
+    high: signed(HIGH_BITS)
+    spare1: unsigned(64 - HIGH_BITS)
 
 
 class Control(data.Struct):
@@ -126,16 +131,18 @@ class PE(wiring.Component):
 
 
 def feed_layout(columns: int) -> data.StructLayout:
-    """What a row takes in a cycle: one operand of A, one of B per column, and what to do."""
+    """What a row takes in a cycle: the drain registers of the next row, an operand of B per column,
+    one of A, and what to do."""
     return data.StructLayout({
-        "b": data.ArrayLayout(Operand, columns), "a": Operand, "control": Control})
+        "below": data.ArrayLayout(Sum, columns), "b": data.ArrayLayout(Operand, columns),
+        "a": Operand, "control": Control})
 
 
 class Row(wiring.Component):
     """A row of multiply-accumulators.
 
-    Its inputs of a cycle come as one word: a simulator then takes them in one place, and the rest
-    of the code is the same for every row.
+    Its inputs of a cycle come as one word: a simulator then takes them in one place, and all other
+    code is the same for every row (``hdl/compact.py``).
 
     Parameters
     ----------
@@ -144,15 +151,14 @@ class Row(wiring.Component):
     Members
     -------
     feed : ``In(feed_layout(columns))``
-    below, drained : ``ArrayLayout(Sum, columns)``
-        Drain registers of the next row, and of this one.
+    drained : ``Out(ArrayLayout(Sum, columns))``
+        The row's drain registers.
     """
 
     def __init__(self, columns: int) -> None:
         self._columns = columns
-        super().__init__({
-            "feed": In(feed_layout(columns)), "below": In(data.ArrayLayout(Sum, columns)),
-            "drained": Out(data.ArrayLayout(Sum, columns))})
+        super().__init__({"feed": In(feed_layout(columns)),
+                          "drained": Out(data.ArrayLayout(Sum, columns))})
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -160,5 +166,5 @@ class Row(wiring.Component):
         for column in range(self._columns):
             m.submodules[f"pe_{column}"] = pe = PE()
             m.d.comb += [pe.a.eq(feed.a), pe.b.eq(feed.b[column]), pe.control.eq(feed.control),
-                         pe.below.eq(self.below[column]), self.drained[column].eq(pe.drained)]
+                         pe.below.eq(feed.below[column]), self.drained[column].eq(pe.drained)]
         return m

@@ -10,7 +10,12 @@ from hdl.topology import parse
 
 from .machines import MACHINES
 
-pytestmark = pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES.keys())
+each_machine = pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES.keys())
+
+# Four real cards in one design take minutes to build.
+FLAT = [pytest.param(machine, cards, id=f"{name}-{cards}",
+                     marks=[pytest.mark.slow] if (name, cards) == ("card", 4) else [])
+        for name, machine in MACHINES.items() for cards in (2, 4)]
 
 MEMORY = 1 << 20
 
@@ -35,6 +40,7 @@ def assert_same(a, b):
     assert all(np.array_equal(x, y) for x, y in zip(memories_a, memories_b, strict=True))
 
 
+@each_machine
 def test_the_workload_causes_events_of_every_kind(machine):
     log, _, _ = run(machine, 2)
     assert set(log["kind"]) == set(range(9))
@@ -42,16 +48,19 @@ def test_the_workload_causes_events_of_every_kind(machine):
     assert np.array_equal(keys, np.sort(keys)) and len(np.unique(keys)) == len(log)
 
 
+@each_machine
 def test_every_legal_window_gives_the_same_events(machine):
     reference = run(machine, 4, window=1)
     for window in range(2, machine.params.link.latency + 1):
         assert_same(run(machine, 4, window=window), reference)
 
 
+@each_machine
 def test_skipping_idle_tiles_changes_nothing(machine):
     assert_same(run(machine, 4, skip_idle=True), run(machine, 4, skip_idle=False))
 
 
+@each_machine
 @pytest.mark.parametrize("seed", [1, 2])
 def test_random_memory_stalls_are_the_same_in_every_window_and_without_skipping(machine, seed):
     options = {"seed": seed, "stall_rate": 0.3}
@@ -60,7 +69,7 @@ def test_random_memory_stalls_are_the_same_in_every_window_and_without_skipping(
     assert_same(run(machine, 2, skip_idle=False, **options), reference)
 
 
-@pytest.mark.parametrize("cards", [2, 4])
+@pytest.mark.parametrize(("machine", "cards"), FLAT)
 def test_one_flat_design_gives_the_same_events(machine, cards):
     assert_same(run(machine, cards), run(machine, cards, flat=True))
     assert_same(run(machine, cards, seed=3, stall_rate=0.2),

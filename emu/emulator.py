@@ -144,8 +144,8 @@ class EngineBackend:
         self._wall = 0.0
         self._library = _engine(topology, params, flat, tiles or Tiles.card(), progress)
         self._fabric = self._library.sn_create(Settings(
-            cards=topology.cards, flit_bytes=params.link.flit_bytes, link_latency=latency, window=window,
-            quantum=params.host_quantum, memory_latency=params.memory.latency, flat=flat,
+            cards=topology.cards, flit_bytes=params.link.flit_bytes, link_latency=latency,
+            window=window, quantum=params.host_quantum, memory_latency=params.memory.latency, flat=flat,
             skip_idle=skip_idle, event_log=event_log, memory_bytes=memory_bytes,
             seed=seed % (1 << 64), stall_rate=stall_rate, patience=_PATIENCE))
         self._memories = [CardMemory(memory_bytes) for _ in range(topology.cards)]

@@ -19,7 +19,8 @@ class Settings(Structure):
     _fields_ = [("cards", c_uint32), ("flit_bytes", c_uint32), ("link_latency", c_uint32),
                 ("window", c_uint32), ("quantum", c_uint32), ("memory_latency", c_uint32),
                 ("flat", c_uint32), ("skip_idle", c_uint32), ("event_log", c_uint32),
-                ("reserved", c_uint32), ("memory_bytes", c_uint64), ("seed", c_uint64), ("stall_rate", c_double), ("patience", c_uint64)]
+                ("reserved", c_uint32), ("memory_bytes", c_uint64), ("seed", c_uint64),
+                ("stall_rate", c_double), ("patience", c_uint64)]
 
 
 class Condition(Structure):

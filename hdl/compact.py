@@ -84,18 +84,19 @@ def _clocked(module: str) -> str:
         next_state = match[1]
         flop = flops.get(next_state)
         body = f"    {next_state} = {match[2]}"
-        if flop is None or {f"{name} " for name in _TARGET.findall(body)} != {next_state}:
+        if (flop is None or {f"{name} " for name in _TARGET.findall(body)} != {next_state}
+                or module.count(next_state) != body.count(next_state) + 2):
             return match[0]
         register = flop[2]
         spaced = register if register.endswith(" ") else f"{register} "
         lines = []
-        for line in body.splitlines():
+        for number, line in enumerate(body.splitlines()):
             indent = line[:len(line) - len(line.lstrip())]
             code = line[len(indent):]
             if code.startswith(next_state):
                 left, _, right = code.partition("= ")
-                if left.strip() == next_state.strip() and right.strip(" ;") == register.strip():
-                    continue  # holds its value
+                if number == 0 and right.strip(" ;") == register.strip():
+                    continue  # by default it holds its value
                 code = f"{spaced}{left[len(next_state):]}<= {right}"
             lines.append(indent + code)
         done.append(flop[0])

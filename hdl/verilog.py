@@ -28,6 +28,8 @@ from amaranth.back import verilog
 from amaranth.hdl import Shape
 from amaranth.lib import stream, wiring
 
+from .compact import compact
+from .compact import compact
 from .layouts import field_slices
 from .ports import HostSignature, LinkSignature, MemoryReadSignature, MemoryWriteSignature
 
@@ -71,7 +73,7 @@ def generate(component: wiring.Component, name: str) -> Generated:
         ports.append({"name": _port_name(path), "role": _role(path), "width": width,
                       "direction": "in" if member.flow is wiring.In else "out",
                       **_fields(member.shape)})
-    text = verilog.convert(component, name=name, emit_src=False, strip_internal_attrs=True)
+    text = compact(verilog.convert(component, name=name, emit_src=False, strip_internal_attrs=True))
     directions = {port["name"]: port["direction"] for port in ports}
     return Generated(text, {
         "name": name, "parameters": _parameters(getattr(component, "params", None)),

@@ -23,9 +23,8 @@ from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, Timer
 from filelock import FileLock
 
-from hdl.compact import compact
 from hdl.ports import memory_index_bits
-from hdl.verilog import Generated
+from hdl.verilog import Generated, generate
 
 __all__ = ["Bench", "MemoryPorts", "Sink", "Source", "run_bench"]
 
@@ -41,17 +40,14 @@ def run_bench(block: Any, module: str, *, testcase: str | list[str] | None = Non
     ``env`` reaches the coroutines as environment variables, for parameters of the bench. The
     build is keyed by the Verilog's content; two processes may ask for the same one at once.
     """
-    from amaranth.back import verilog
     from cocotb_tools.runner import get_runner
 
     from emu.toolchain import find_toolchain
 
     toolchain = find_toolchain()
-    if isinstance(block, Generated):
-        top, text = block.name, block.text
-    else:
-        top = name or type(block).__name__.lower()
-        text = compact(verilog.convert(block, name=top, emit_src=False, strip_internal_attrs=True))
+    if not isinstance(block, Generated):
+        block = generate(block, name or type(block).__name__.lower())
+    top, text = block.name, block.text
     key = hashlib.sha256(f"{toolchain.version}\n{text}".encode()).hexdigest()[:16]
     folder = BUILD / f"{top}-{key}"
     folder.mkdir(parents=True, exist_ok=True)

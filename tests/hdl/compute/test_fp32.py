@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """The rounding unit against exact rounding: widths, ties, specials, stalls, latency."""
 
 from fractions import Fraction

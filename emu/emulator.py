@@ -6,6 +6,7 @@ import ctypes
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from hdl.flat import generate_flat
 from hdl.layouts import pack
 from hdl.params import CardParams
 from hdl.ports import DimConfig
-from hdl.topology import Topology
+from hdl.topology import Topology, check_deadlock_free
 
 from .build import Builder, Progress
 from .library import EVENT, CardStatistics, CardStatus, Condition, Outcome, Settings, load_engine
@@ -119,7 +120,7 @@ class EngineBackend:
     Raises
     ------
     ValueError
-        If a parameter is out of range.
+        If a parameter is out of range, or routes over this topology could deadlock.
     BuildError, ToolchainError
         If the engine cannot be built.
     """
@@ -139,14 +140,15 @@ class EngineBackend:
             raise ValueError(f"stall_rate must be at least 0 and below 1, not {stall_rate}")
         # Refuses a topology that the routers of this card cannot serve before anything is built.
         dims = [topology.dims(rank, params.router.dims) for rank in range(topology.cards)]
+        _refuse_deadlock(topology, params)
         self._topology, self._params, self._memory_bytes = topology, params, memory_bytes
         self._flat = flat
         self._wall = 0.0
         self._library = _engine(topology, params, flat, tiles or Tiles.card(), progress)
         self._fabric = self._library.sn_create(Settings(
             cards=topology.cards, flit_bytes=params.link.flit_bytes, link_latency=latency,
-            window=window, quantum=params.host_quantum, memory_latency=params.memory.latency, flat=flat,
-            skip_idle=skip_idle, event_log=event_log, memory_bytes=memory_bytes,
+            window=window, quantum=params.host_quantum, memory_latency=params.memory.latency,
+            flat=flat, skip_idle=skip_idle, event_log=event_log, memory_bytes=memory_bytes,
             seed=seed % (1 << 64), stall_rate=stall_rate, patience=_PATIENCE))
         self._memories = [CardMemory(memory_bytes) for _ in range(topology.cards)]
         for memory in self._memories:
@@ -336,6 +338,11 @@ class EngineBackend:
     def __del__(self) -> None:
         if getattr(self, "_fabric", None) is not None:
             self.close()
+
+
+@lru_cache(maxsize=16)
+def _refuse_deadlock(topology: Topology, params: CardParams) -> None:
+    check_deadlock_free(topology, params.link, rails=params.rails)
 
 
 def _engine(topology: Topology, params: CardParams, flat: bool, tiles: Tiles,

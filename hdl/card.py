@@ -46,13 +46,13 @@ class NetworkTile(wiring.Component):
         m.submodules.nic = nic = Nic(params)
         m.submodules.router = router = Router(params.router)
 
-        # Configuration passes through registers, so that a simulator does not propagate it anew
-        # every cycle. It settles during reset, which is why these registers have none.
+        # Configuration passes through registers (the router has its own), so that a simulator does
+        # not propagate it anew every cycle. They have no reset: they settle while it lasts.
         node = Signal(NODE_BITS, reset_less=True)
         memory_bytes = Signal(ADDRESS_BITS + 1, reset_less=True)
         m.d.sync += [node.eq(self.config.node), memory_bytes.eq(self.config.memory_bytes)]
         m.d.comb += [nic.now.eq(self.now), nic.node.eq(node), nic.memory_bytes.eq(memory_bytes),
-                     router.node.eq(node), router.dims.eq(self.config.dims)]
+                     router.node.eq(self.config.node), router.dims.eq(self.config.dims)]
 
         for index in range(params.router.links):
             connect(m, router.links[index], flipped(self.links[index]))

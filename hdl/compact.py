@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import partial
 
 __all__ = ["compact"]
 
@@ -35,7 +36,7 @@ _TARGET = re.compile(r"^ +(\\\S+|\w+) *(?:\[[^\]]*\] )?= ", re.M)
 _TOKEN = re.compile(r"\\\S+|[A-Za-z_]\w*")
 _ASSIGNED = re.compile(r"^  assign (\\\S+|\w+) +=", re.M)
 _PORTS = re.compile(r"^  (?:input|output|inout) (?:\[\d+:\d+\] )?(\\\S+|\w+) ?;$", re.M)
-_DEAD = re.compile(r"(?:^  \(\*[^\n]*\*\)\n)?^  wire (?:\[\d+:\d+\] )?(\\\S+|\w+) ?;\n"
+_WIRE_OR_ASSIGN = re.compile(r"(?:^  \(\*[^\n]*\*\)\n)?^  wire (?:\[\d+:\d+\] )?(\\\S+|\w+) ?;\n"
                    r"|^  assign (\\\S+|\w+) +=[^;]*;\n", re.M)
 _INPUT = re.compile(rf"^  input (?:\[\d+:\d+\] )?({_NAME});$", re.M)
 _WIRE = re.compile(rf"^(  wire (?:\[\d+:\d+\] )?)({_NAME});$", re.M)
@@ -54,16 +55,20 @@ def compact(text: str) -> str:
     shared: dict[str, str] = {}
     users: dict[str, int] = {}
     renamed: dict[str, dict[str, str]] = {}
+
+    def instance(match: re.Match[str]) -> str:
+        ports = renamed[match[1]]
+        return f"  {merged[match[1]]}  {match[2]} (\n" + _PORT.sub(
+            lambda port: f"    .{ports[port[1]]}", match[3])
+
     for name in reversed(order):
-        body = _INSTANCE.sub(
-            lambda match: f"  {merged[match[1]]}  {match[2]} (\n" + _PORT.sub(
-                lambda port: f"    .{renamed[match[1]][port[1]]}", match[3]), modules[name])
+        body = _INSTANCE.sub(instance, modules[name])
         # Ports without a name of their own are numbered through the whole design.
-        names = dict.fromkeys(_NUMBERED.findall(body[:body.index(");")]))
-        renamed[name] = {old: f"\\port${index}" for index, old in enumerate(names)}
-        body = _NUMBERED.sub(lambda match: renamed[name].get(match[0], match[0]), body)
-        rest = body[body.index("("):]
-        merged[name] = shared.setdefault(rest, name)
+        numbered = dict.fromkeys(_NUMBERED.findall(body[:body.index(");")]))
+        names = renamed[name] = {old: f"\\port${index}" for index, old in enumerate(numbered)}
+        for old, new in names.items():
+            body = body.replace(f"{old} ", f"{new} ")
+        merged[name] = shared.setdefault(body[body.index("("):], name)
         users[merged[name]] = users.get(merged[name], 0) + 1
         modules[name] = body
     parts = [prefix]
@@ -113,13 +118,19 @@ def _clocked(module: str) -> str:
 
 def _trimmed(module: str) -> str:
     """Drop wires that are driven and never read."""
-    while True:
-        count = Counter(_TOKEN.findall(module))
-        dead = {name for name in _ASSIGNED.findall(module) if count[name] == 2}
-        dead -= set(_PORTS.findall(module))
-        if not dead:
-            return module
-        module = _DEAD.sub(lambda match: "" if (match[1] or match[2]) in dead else match[0], module)
+    while dead := _dead(module):
+        module = _WIRE_OR_ASSIGN.sub(partial(_without, dead), module)
+    return module
+
+
+def _dead(module: str) -> set[str]:
+    count = Counter(_TOKEN.findall(module))
+    once = {name for name in _ASSIGNED.findall(module) if count[name] == 2}
+    return once - set(_PORTS.findall(module))
+
+
+def _without(dead: set[str], match: re.Match[str]) -> str:
+    return "" if (match[1] or match[2]) in dead else match[0]
 
 
 def _apart(module: str) -> str:

@@ -10,6 +10,8 @@ Timing: codes in cycle t, operands in t + 1, products in t + 2, sums in t + 3, d
 tile has made sure that the drain registers are free.
 """
 
+from itertools import pairwise
+
 from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -115,7 +117,7 @@ class Array(wiring.Component):
             m.submodules[f"shared_row_{index}"] = row = Row(size)
             m.d.comb += [row.feed.a.eq(a[index]), row.feed.b.eq(b), row.feed.control.eq(control)]
             rows.append(row)
-        for row, below in zip(rows, rows[1:]):
+        for row, below in pairwise(rows):
             m.d.comb += row.feed.below.eq(below.drained)
         m.d.comb += [
             self.drained.eq(rows[0].drained),

@@ -77,8 +77,8 @@ class DescriptorReader(wiring.Component):
                 m.d.comb += [base.eq(given.c), rows.eq(given.m), pitch.eq(given.ldc),
                              length.eq(given.n << 2), untouched.eq(empty)]
 
-        def operand(format):
-            return (format == Format.E4M3) | (format == Format.E5M2)
+        def operand(code):
+            return (code == Format.E4M3) | (code == Format.E5M2)
 
         with m.FSM(name="check") as fsm:
             with m.State("REST"):

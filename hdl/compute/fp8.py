@@ -16,6 +16,7 @@ Source: OCP 8-bit Floating Point Specification (OFP8), revision 1.0.
 
 import math
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 from amaranth.hdl import Module, Mux, unsigned
@@ -73,7 +74,7 @@ class Fp8Format:
         ulp = Fraction(2) ** ((self.max_code >> mantissa_bits) - 1 + self.lsb)
         exact.append(exact[-1] + ulp)
         self._midpoints = np.array([float((low + high) / 2)
-                                    for low, high in zip(exact, exact[1:])])
+                                    for low, high in pairwise(exact)])
         self._values = np.array([self._float(code) for code in range(256)], dtype=np.float32)
         self._values.flags.writeable = False
 

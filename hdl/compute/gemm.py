@@ -13,14 +13,14 @@ blocks row by row, tiles of ``array`` × ``array`` within a block row by row, an
 each tile: sums never leave the array before they are final, so there is one rounding and no partial
 result in memory.
 
-**Bandwidth.** For K up to the panel's 1024 columns a block takes t² · K cycles, t = height ÷ array.
-Each panel of B (``flit_bytes`` columns of B wide, its own port for arrays of 16 up) needs K flits
-in that time, or 2 · K if B is k×n and not aligned to flits; a panel of A the same, but only when the
-block row changes. With t = 2 ports are busy a quarter of the time, at most half of it. Below 16, two
-panels share a port and t is 2 (array 16's half) or more: 2 · K to 4 · K flits for t² · K ≥ 16 · K
-cycles. Loading runs ahead chunk by chunk as the last tile of a block frees the ring, so neither
-panel changes nor the memory's latency cost cycles. K above 1024 streams both operands once per tile,
-one flit per cycle and port: full rate if aligned, half if B is k×n and is not.
+**Bandwidth.** For K up to the panel's 1024 columns a block takes t² · K cycles, t = height ÷ array,
+at least 2. Each panel of B (``flit_bytes`` columns of B wide, its own port for arrays of 16 up)
+needs K flits in that time, or 2 · K if B is k×n and not aligned to flits; a panel of A needs K, but
+only when the block row changes. So ports are busy a quarter of the time, at most half of it. Below
+16, two panels share a port, but t is 4 or 8. Loading runs ahead chunk by chunk as the last tile of
+a block frees the ring, so neither changes of panels nor the memory's latency cost cycles. K above
+1024 streams both operands once per tile, one flit per cycle and port: full rate if aligned, half if
+B is k×n and is not.
 
 C leaves at size² ÷ lanes cycles per tile, lanes = array ÷ 4 up to a flit: hidden behind the next
 tile while K ≥ 4 · array (8 · array for an array of 64, where the one write flit per cycle is the
@@ -123,10 +123,11 @@ class GemmEngine(wiring.Component):
         loaders: dict[str, list[Loader]] = {"a": [], "b": []}
         one_panel = whole & (given.n <= height)
         walks = {
-            "a": dict(base=given.a, pitch=given.lda, rows=given.m, direct=0, outer=1,
-                      inner=Mux(whole, 1, blocks["n"])),
-            "b": dict(base=given.b, pitch=given.ldb, rows=given.n, direct=~given.b_transposed,
-                      outer=Mux(one_panel, 1, blocks["m"]), inner=1)}
+            "a": {"base": given.a, "pitch": given.lda, "rows": given.m, "direct": 0,
+                  "outer": 1, "inner": Mux(whole, 1, blocks["n"])},
+            "b": {"base": given.b, "pitch": given.ldb, "rows": given.n,
+                  "direct": ~given.b_transposed,
+                  "outer": Mux(one_panel, 1, blocks["m"]), "inner": 1}}
         for side in "ab":
             columns = []
             for number in range(panels):

@@ -1,9 +1,9 @@
 """Reference GEMM: what the engine computes, on arrays, fast enough for whole networks.
 
 Every product of two 8-bit codes is an integer multiple of ``2**(lsb_a + lsb_b)``; the engine adds
-them exactly and rounds once. Here float64 does the same as long as no sum can exceed its 53 bits, which is
-the usual case. Otherwise operands are split into parts of few bits, so that each pair of parts has
-an exact matrix product in float64; these are added as Python integers and rounded once.
+them exactly and rounds once. Here float64 does the same as long as no sum can exceed its 53 bits,
+which is the usual case. Otherwise operands are split into parts of few bits, so that each pair of
+parts has an exact matrix product in float64; these are added as Python integers and rounded once.
 
 The code is independent of the hardware's: no bit position or structure is shared.
 """
@@ -104,7 +104,7 @@ def _sums(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.object_]:
 def _round(sums: NDArray[np.object_], lsb: int) -> NDArray[np.float32]:
     """``sums * 2**lsb`` rounded once, to nearest even."""
     flat = np.zeros(sums.size, dtype=np.float32)
-    for index, value in enumerate(sums.flat):
+    for index, value in enumerate(int(value) for value in sums.flat):
         # 25 bits and one for all the rest: float64 holds them, and float32 rounds once.
         magnitude = abs(value)
         extra = max(0, magnitude.bit_length() - 25)

@@ -12,8 +12,8 @@ another. No transposing registers, no merging of flits.
 The RAM is a ring of chunks (a chunk is L columns): the loader fills them in order, the sequencer
 reads and frees them in order. This block knows nothing of that; it writes and reads where told.
 
-Timing: ``write`` in cycle t is seen by ``read`` from cycle t + 1; ``column`` is there 2 cycles after
-``read``.
+Timing: ``write`` in cycle t is seen by ``read`` from cycle t + 1; ``column`` is there 2 cycles
+after ``read``.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal, unsigned

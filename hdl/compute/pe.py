@@ -1,12 +1,11 @@
 """One multiply-accumulator of the array, and a row of them.
 
 Exact accumulation in two registers. A product of two operands is a signed integer of at most 23
-bits shifted left by ``8 * coarse``, coarse from 0 to 6: within 32 bits of position, 47 bits wide.
-Those with coarse below 4 are added into ``low``, the others into ``high``, whose unit is 2**32. Each
-cycle ``low`` keeps its lower 32 bits and hands the rest, a small signed carry, to ``high``. No carry
-chain is longer than 63 bits, and ``high * 2**32 + low`` is the exact sum at any time. The largest
-products, 49 * 2**58, give 49 * 2**56 < 2**62 in ``high`` when 2**30 of them are added: it cannot
-overflow.
+bits shifted left by ``8 * coarse``, coarse from 0 to 6. Those with coarse below 4 are added into
+``low``, the others, shifted by 32 less, into ``high``, whose unit is 2**32. Each cycle ``low``
+keeps its lower 32 bits and hands the rest, a small signed carry, to ``high``. No carry chain is
+longer than 63 bits, and ``high * 2**32 + low`` is the exact sum at any time. The largest products,
+49 * 2**58, give 49 * 2**56 < 2**62 in ``high`` when 2**30 of them are added: it cannot overflow.
 
 Infinities have two sticky bits, one per sign; both set mean NaN (opposite infinities, or an
 infinity times zero, which sets both). NaN operands are the array's business: a NaN in a row of A

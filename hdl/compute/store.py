@@ -34,8 +34,8 @@ def store_lanes(size: int, flit_bytes: int) -> int:
 
 def tile_layout(size: int) -> data.StructLayout:
     """A tile of C: where it goes, and how much of it is C."""
-    return data.StructLayout({"address": unsigned(ADDRESS_BITS), "rows": unsigned(size.bit_length()),
-                              "columns": unsigned(size.bit_length())})
+    count = unsigned(size.bit_length())
+    return data.StructLayout({"address": unsigned(ADDRESS_BITS), "rows": count, "columns": count})
 
 
 class Store(wiring.Component):

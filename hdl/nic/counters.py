@@ -9,25 +9,17 @@ combinational.
 
 Flow-control invariant: every source may add to any counter in every cycle.
 
-The banks are memories: they start at 0 and, as totals, are not reset.
+All are 0 after reset, and only then.
 """
 
 from amaranth.hdl import Module, unsigned
 from amaranth.lib import wiring
-from amaranth.lib.memory import Memory
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In
 
+from hdl.nic.totals import TotalRead, Totals
 from hdl.ports import ValidSignature
 
-__all__ = ["CounterRead", "Counters"]
-
-
-class CounterRead(wiring.Signature):
-    """A look at one counter, as its reader sees it: ``index`` out, ``total`` back in the same
-    cycle."""
-
-    def __init__(self) -> None:
-        super().__init__({"index": Out(8), "total": In(32)})
+__all__ = ["Counters"]
 
 
 class Counters(wiring.Component):
@@ -37,7 +29,7 @@ class Counters(wiring.Component):
     -------
     increments : ``In(ValidSignature(unsigned(8))).array(sources)``
         Counters to add 1 to. An index beyond the counters does nothing.
-    reads : ``In(CounterRead()).array(reads)``
+    reads : ``In(TotalRead()).array(reads)``
         An index beyond the counters reads some counter.
     """
 
@@ -45,25 +37,20 @@ class Counters(wiring.Component):
         self._counters = counters
         super().__init__({
             "increments": In(ValidSignature(unsigned(8))).array(sources),
-            "reads": In(CounterRead()).array(reads),
+            "reads": In(TotalRead()).array(reads),
         })
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        depth = max(2, self._counters)
         totals = [0] * len(self.reads)
         for source, increment in enumerate(self.increments):
-            m.submodules[f"bank_{source}"] = bank = Memory(
-                shape=unsigned(32), depth=depth, init=[])
-            old = bank.read_port(domain="comb")
-            new = bank.write_port()
-            m.d.comb += [old.addr.eq(increment.payload), new.addr.eq(increment.payload),
-                         new.data.eq(old.data + 1),
-                         new.en.eq(increment.valid & (increment.payload < self._counters))]
+            m.submodules[f"bank_{source}"] = bank = Totals(
+                depth=self._counters, reads=len(self.reads))
+            m.d.comb += [bank.index.eq(increment.payload), bank.amount.eq(1),
+                         bank.add.eq(increment.valid & (increment.payload < self._counters))]
             for index, read in enumerate(self.reads):
-                port = bank.read_port(domain="comb")
-                m.d.comb += port.addr.eq(read.index)
-                totals[index] = totals[index] + port.data
+                m.d.comb += bank.reads[index].index.eq(read.index)
+                totals[index] = totals[index] + bank.reads[index].total
         for read, total in zip(self.reads, totals, strict=True):
             m.d.comb += read.total.eq(total)
         return m

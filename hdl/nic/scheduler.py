@@ -30,7 +30,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.fabric.arbiter import Arbiter
 from hdl.layouts import ADDRESS_BITS, CYCLE_BITS, Command, Op, PacketOp, Status
 from hdl.nic.check import CommandCheck
-from hdl.nic.counters import CounterRead
+from hdl.nic.totals import TotalRead
 from hdl.nic.interfaces import Transfer
 from hdl.nic.slots import Dispatch
 from hdl.params import CardParams
@@ -51,7 +51,7 @@ class Scheduler(wiring.Component):
         One-hot or 0: the head to bring out for the next cycle; the head to drop.
     command, posted : ``In(Command)``, ``In(48)``
         The head that was selected in the cycle before.
-    counter : ``Out(CounterRead())``
+    counter : ``Out(TotalRead())``
     increments : ``In(ValidSignature(unsigned(8))).array(rails + 1)``
         As they enter the counters.
     free, slot : ``In(1)``, ``In(4)``
@@ -82,7 +82,7 @@ class Scheduler(wiring.Component):
             "take": Out(queues),
             "command": In(Command),
             "posted": In(CYCLE_BITS),
-            "counter": Out(CounterRead()),
+            "counter": Out(TotalRead()),
             "increments": In(ValidSignature(unsigned(8))).array(rails + 1),
             "free": In(1),
             "slot": In(4),

@@ -34,6 +34,7 @@ from hdl.connect import connect
 from hdl.fabric.arbiter import Arbiter
 from hdl.layouts import CYCLE_BITS, NO_COUNTER, NODE_BITS, Completion, Op, Status
 from hdl.nic.interfaces import Response, TransferDone
+from hdl.nic.totals import Totals
 from hdl.params import CardParams
 from hdl.ports import GemmDone, ValidSignature
 
@@ -100,34 +101,31 @@ class AckTracker(wiring.Component):
         slots = len(self.ack)
         done, response = self.transfer_done.payload, self.response.payload
 
-        m.submodules.answers = answers = Memory(shape=unsigned(32), depth=slots, init=[])
-        m.submodules.packets = packets = Memory(shape=unsigned(32), depth=slots, init=[])
+        m.submodules.answers = answers = Totals(depth=slots, reads=1)
+        m.submodules.packets = packets = Totals(depth=slots, reads=1)
         m.submodules.failures = failures = Memory(shape=Failure, depth=slots, init=[])
-        answered, answered_done = (answers.read_port(domain="comb") for _ in range(2))
-        owed, owed_response = (packets.read_port(domain="comb") for _ in range(2))
-        answer, send = answers.write_port(), packets.write_port()
-        m.d.comb += [answered.addr.eq(response.slot), owed_response.addr.eq(response.slot),
-                     answer.addr.eq(response.slot), answer.data.eq(answered.data + 1),
-                     answered_done.addr.eq(done.slot), owed.addr.eq(done.slot),
-                     send.addr.eq(done.slot), send.data.eq(owed.data + done.packets)]
+        answered, owed = answers.reads[0], packets.reads[0]
+        m.d.comb += [answers.index.eq(response.slot), answers.amount.eq(1),
+                     packets.index.eq(done.slot), packets.amount.eq(done.packets),
+                     answered.index.eq(done.slot), owed.index.eq(response.slot)]
 
         #: Slots whose transfer has been sent and waits for answers.
         sent = Signal(slots)
         by_done, by_response, now_sent = Signal(slots), Signal(slots), Signal(slots)
         last = Signal()
-        m.d.comb += last.eq(answer.data == owed_response.data)
+        m.d.comb += last.eq(answers.sum == owed.total)
         with m.If(self.response.valid & response.ack):
-            m.d.comb += answer.en.eq(1)
+            m.d.comb += answers.add.eq(1)
             m.d.comb += by_response.eq(Mux(last, sent & (1 << response.slot), 0))
         with m.If(self.transfer_done.valid):
             current = Signal(32)
             m.d.comb += current.eq(
-                answered_done.data + (answer.en & (response.slot == done.slot)))
+                answered.total + (answers.add & (response.slot == done.slot)))
             with m.If(~self.ack.bit_select(done.slot, 1)):
                 m.d.comb += by_done.eq(1 << done.slot)
             with m.Else():
-                m.d.comb += send.en.eq(1)
-                with m.If(current == send.data):
+                m.d.comb += packets.add.eq(1)
+                with m.If(current == packets.sum):
                     m.d.comb += by_done.eq(1 << done.slot)
                 with m.Else():
                     m.d.comb += now_sent.eq(1 << done.slot)
@@ -136,7 +134,7 @@ class AckTracker(wiring.Component):
         m.d.comb += self.completed.eq(by_done | by_response)
 
         fail = failures.write_port()
-        with m.If(answer.en & (response.status != Status.OK)):
+        with m.If(answers.add & (response.status != Status.OK)):
             m.d.comb += self.fails.eq(~self.failed & (1 << response.slot))
         m.d.comb += [fail.en.eq(self.fails.any()), fail.addr.eq(response.slot),
                      fail.data.status.eq(response.status), fail.data.peer.eq(response.peer),

@@ -19,7 +19,7 @@ __all__ = ["Bound", "MEMORY_WRITE_CYCLES", "ROUTER_CYCLES", "allreduce_bound", "
            "p2p_bound"]
 
 #: Fewest cycles from a router's link input register to its link output register.
-ROUTER_CYCLES = 2
+ROUTER_CYCLES = 3
 #: Cycles that a memory write takes once memory accepts it.
 MEMORY_WRITE_CYCLES = 1
 

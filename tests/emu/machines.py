@@ -56,8 +56,18 @@ def toy_workload(backend: EngineBackend) -> None:
         backend.wait([Completions(rank, 5 * (round_ + 1)) for rank in range(cards)], 20_000)
         for rank in range(cards):
             backend.register_read(rank, toys.RECEIVED)
+            backend.register_read(rank, toys.COMPLETIONS)
             backend.register_read(rank, toys.STAMP)
-    backend.advance(1000)
+    # Each thing once more alone, with rest before and after: an input that is not taken back while
+    # its tile sleeps shows when the tile wakes.
+    for operation, value in ((toys.COPY, 64), (toys.FETCH, 3),
+                             (toys.SEND, toys.send_word(index=2, count=1, port=1))):
+        backend.advance(500)
+        backend.register_write(0, operation, value)
+        backend.advance(500)
+        for rank in range(cards):
+            backend.register_read(rank, toys.RECEIVED)
+            backend.register_read(rank, toys.COMPLETIONS)
 
 
 def card_workload(backend: EngineBackend) -> None:

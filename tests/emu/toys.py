@@ -13,10 +13,11 @@ from hdl.layouts import CYCLE_BITS, link_word
 from hdl.params import CardParams
 from hdl.ports import ComputeSignature, NetworkSignature
 
-__all__ = ["BASE", "COPY", "FETCH", "FETCHED", "NODE", "RECEIVED", "SEND", "STAMP", "STARTED",
-           "TIMER", "ToyComputeTile", "ToyNetworkTile", "send_word"]
+__all__ = ["BASE", "COMPLETIONS", "COPY", "FETCH", "FETCHED", "NODE", "RECEIVED", "SEND", "STAMP",
+           "STARTED", "TIMER", "ToyComputeTile", "ToyNetworkTile", "send_word"]
 
-NODE, BASE, RECEIVED, SEND, TIMER, STAMP, COPY, STARTED, FETCH, FETCHED = range(0x00, 0x50, 8)
+(NODE, BASE, RECEIVED, SEND, TIMER, STAMP, COPY, STARTED, FETCH, FETCHED,
+ COMPLETIONS) = range(0x00, 0x58, 8)
 _NEVER = (1 << CYCLE_BITS) - 1
 _DEPTH = 64
 
@@ -51,7 +52,8 @@ class ToyNetworkTile(wiring.Component):
         m.d.sync += host.read_valid.eq(host.valid & ~host.write)
         with m.Switch(host.address):
             for address, value in ((NODE, self.config.node), (BASE, base), (RECEIVED, received),
-                                   (STAMP, stamp), (STARTED, started), (FETCHED, fetched)):
+                                   (STAMP, stamp), (STARTED, started), (FETCHED, fetched),
+                                   (COMPLETIONS, completions)):
                 with m.Case(address):
                     m.d.sync += host.read_data.eq(value)
             with m.Default():

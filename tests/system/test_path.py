@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 
 import cocotb
+import numpy as np
 import pytest
 
 from drivers.cocotb_backend import CocotbBackend
@@ -35,6 +36,21 @@ async def run(dut, name):
     await backend.start()
     cycles = await backend.run(lambda machine: getattr(path, name)(SuperNode(machine)))
     Path(os.environ["CYCLES"], f"{name}.json").write_text(json.dumps(cycles))
+
+
+@cocotb.test()
+async def work_under_way_is_cut_off_by_the_next_reset(dut):
+    """What it leaves in memories of the RTL must not show in the tests that follow."""
+    def program(machine):
+        sn = SuperNode(machine)
+        arrays = [sn.malloc(4096, "f32", card).write(np.ones(4096, "f4"))
+                  for card in range(sn.cards)]
+        sn.allreduce(arrays)
+        sn.write(arrays[0].view(0, 64), arrays[1].view(64, 64))
+
+    backend = CocotbBackend(dut, parse(SPEC), preset(PRESET), memory_bytes=MEMORY)
+    await backend.start()
+    await backend.run(program)
 
 
 @cocotb.test()

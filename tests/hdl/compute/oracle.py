@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 
@@ -19,7 +19,7 @@ CANONICAL_NAN = 0x7FC00000
 _FORMATS = {"E4M3": (4, 3, -9), "E5M2": (5, 2, -16)}
 
 
-@lru_cache(maxsize=None)
+@cache
 def table(name: str) -> tuple[Fraction | str, ...]:
     """Value of each code: a fraction, or ``"nan"``, ``"+inf"``, ``"-inf"``."""
     exponent_bits, mantissa_bits, _ = _FORMATS[name]
@@ -54,7 +54,7 @@ def round_to_fp32(value: Fraction) -> int:
     scaled = magnitude / Fraction(2) ** (exponent - 23)
     whole = scaled.numerator // scaled.denominator
     rest = scaled - whole
-    if rest > Fraction(1, 2) or rest == Fraction(1, 2) and whole % 2:
+    if rest > Fraction(1, 2) or (rest == Fraction(1, 2) and whole % 2):
         whole += 1
     # The hidden bit adds one to the biased exponent of normal numbers, and a carry another.
     bits = whole + (exponent + 126 << 23)
@@ -65,7 +65,7 @@ def gemm_bits(a: np.ndarray, b: np.ndarray, a_name: str, b_name: str) -> np.ndar
     """Bits (uint32) of the product of two matrices of codes."""
     units = [Fraction(2) ** _FORMATS[name][2] for name in (a_name, b_name)]
     integers = [np.array([0 if isinstance(v, str) else int(v / unit) for v in table(name)],
-                         dtype=object) for name, unit in zip((a_name, b_name), units)]
+                         dtype=object) for name, unit in zip((a_name, b_name), units, strict=True)]
     m, n = a.shape[0], b.shape[1]
     sums = (integers[0][a].dot(integers[1][b]) if a.shape[1]
             else np.zeros((m, n), dtype=object))
@@ -80,7 +80,7 @@ def gemm_bits(a: np.ndarray, b: np.ndarray, a_name: str, b_name: str) -> np.ndar
         for j in range(n):
             if rows[i] or columns[j]:
                 seen = {_product(table(a_name)[x], table(b_name)[y])
-                        for x, y in zip(a[i], b[:, j])}
+                        for x, y in zip(a[i], b[:, j], strict=True)}
                 if "nan" in seen or {"+inf", "-inf"} <= seen:
                     bits[i, j] = CANONICAL_NAN
                 elif "+inf" in seen or "-inf" in seen:

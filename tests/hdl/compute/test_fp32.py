@@ -1,4 +1,5 @@
 # amaranth: UnusedElaboratable=no
+# ruff: noqa: ERA001
 """The rounding unit against exact rounding: widths, ties, specials, stalls, latency."""
 
 from fractions import Fraction
@@ -32,7 +33,7 @@ class Unit:
         self.queue.append(int.from_bytes(pack(fixed_layout(WIDTH), {
             "value": value % (1 << WIDTH), "nan": nan, "plus_inf": plus_inf,
             "minus_inf": minus_inf}), "little"))
-        if nan or plus_inf and minus_inf:
+        if nan or (plus_inf and minus_inf):
             self.expected.append(CANONICAL_NAN)
         elif plus_inf or minus_inf:
             self.expected.append(0xFF800000 if minus_inf else 0x7F800000)
@@ -60,7 +61,7 @@ class Unit:
 
     async def finish(self):
         await self.bench.until(lambda: len(self.found) == len(self.expected), "result")
-        for index, (found, expected) in enumerate(zip(self.found, self.expected)):
+        for index, (found, expected) in enumerate(zip(self.found, self.expected, strict=True)):
             assert found == expected, f"number {index}: {found:#x}, not {expected:#x}"
         await self.bench.cycles(10)
         assert len(self.found) == len(self.expected) and not self.entered
@@ -96,4 +97,4 @@ def test_ranges_that_could_overflow_or_be_subnormal_are_refused():
     with pytest.raises(ValueError, match="lsb"):
         FixedToFp32(width=95, lsb=range(-127, 0))
     with pytest.raises(ValueError, match="lsb"):
-        FixedToFp32(width=95, lsb=range(0, 35))
+        FixedToFp32(width=95, lsb=range(35))

@@ -15,7 +15,7 @@ from tests.bench import run_bench
 
 from .oracle import table
 
-FORMATS = pytest.mark.parametrize("form", (E4M3, E5M2), ids=str)
+FORMATS = pytest.mark.parametrize("form", [E4M3, E5M2], ids=str)
 TYPES = {"E4M3": ml_dtypes.float8_e4m3fn, "E5M2": ml_dtypes.float8_e5m2}
 CODES = np.arange(256, dtype=np.uint8)
 
@@ -56,11 +56,12 @@ def test_encoding_equals_ml_dtypes_on_random_float32(form):
     assert same.all(), values[~same][:5]
 
 
-@pytest.mark.parametrize("form, value, saturated, other", [
+@pytest.mark.parametrize(("form", "value", "saturated", "other"), [
     (E4M3, 464.0, 448, 448), (E4M3, 464.00003, 448, np.nan), (E4M3, -1e30, -448, np.nan),
     (E4M3, np.inf, 448, np.nan), (E4M3, 2.0 ** -10, 0, 0), (E4M3, 0.00097656256, 2 ** -9, 2 ** -9),
-    (E5M2, 61439.99, 57344, 57344), (E5M2, 61440.0, 57344, np.inf), (E5M2, -np.inf, -57344, -np.inf),
-    (E5M2, 2.0 ** -17, 0, 0), (E5M2, 2.0 ** -17 * 1.0000001, 2 ** -16, 2 ** -16)])
+    (E5M2, 61439.99, 57344, 57344), (E5M2, 61440.0, 57344, np.inf),
+    (E5M2, -np.inf, -57344, -np.inf), (E5M2, 2.0 ** -17, 0, 0),
+    (E5M2, 2.0 ** -17 * 1.0000001, 2 ** -16, 2 ** -16)])
 def test_rounding_comes_before_overflow(form, value, saturated, other):
     array = np.array([value], dtype=np.float32)
     assert form.decode(form.encode(array))[0] == saturated

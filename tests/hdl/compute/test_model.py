@@ -11,7 +11,7 @@ from hdl.compute.model import gemm
 
 from .oracle import CANONICAL_NAN, gemm_bits, round_to_fp32, table
 
-PAIRS = pytest.mark.parametrize("a_format, b_format",
+PAIRS = pytest.mark.parametrize(("a_format", "b_format"),
                                 list(itertools.product((E4M3, E5M2), repeat=2)))
 CODES = np.arange(256, dtype=np.uint8)
 
@@ -24,7 +24,7 @@ def test_every_product_is_exact(a_format, b_format):
 
 
 @PAIRS
-@pytest.mark.parametrize("finite", (False, True))
+@pytest.mark.parametrize("finite", [False, True])
 def test_random_sums_are_exact(a_format, b_format, finite):
     rng = np.random.default_rng()
     for _ in range(6):
@@ -55,7 +55,7 @@ def test_zero_depth_gives_plus_zero():
     assert result.shape == (2, 3) and not result.view(np.uint32).any()
 
 
-@pytest.mark.parametrize("a, b, bits", [
+@pytest.mark.parametrize(("a", "b", "bits"), [
     ([0x7C], [0x00], CANONICAL_NAN), ([0x7C], [0x3C], 0x7F800000), ([0x7C], [0xBC], 0xFF800000),
     ([0x7C, 0xFC], [0x3C, 0x3C], CANONICAL_NAN), ([0xFC, 0xFC], [0x3C, 0x3C], 0xFF800000),
     ([0x7D, 0x7C], [0x3C, 0x3C], CANONICAL_NAN)])

@@ -44,7 +44,7 @@ async def utilisation_from_request_to_done(dut):
             ((256, 256, 256), {}, 0.99),
             ((64, 64, 256), {"shift": (7, 9, 3), "pad": (5, 3, 1)}, 0.88),
             ((64, 64, 256), {"shift": (7, 9, 3), "pad": (5, 3, 1), "b_transposed": True}, 0.90),
-            ((16, 64, 1024), {}, 0.95), ((32, 32, 1100), {}, 0.90), ((64, 64, 64), {}, 0.70)):
+            ((16, 64, 1024), {}, 0.93), ((32, 32, 1100), {}, 0.90), ((64, 64, 64), {}, 0.70)):
         bench.post(Gemm(finite(bench.rng, (m, k), "E4M3"), finite(bench.rng, (k, n), "E4M3"),
                         **options))
         (cycles,) = await bench.finish()

@@ -18,7 +18,7 @@ def test_allreduce_of_1_mib_on_8_cards_is_bound_by_injection():
 
 
 def test_latency_decides_small_sizes():
-    latency = 64 + 3 * (2 + 16) + 1
+    latency = 64 + 3 * (3 + 16) + 1
     assert allreduce_bound(TORUS, DEFAULT, range(8), 4).cycles == latency
     assert p2p_bound(TORUS, DEFAULT, 0, 7, 1).cycles == latency
     assert p2p_bound(TORUS, DEFAULT, 0, 7, 64).cycles == latency + 1

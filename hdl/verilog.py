@@ -29,7 +29,6 @@ from amaranth.hdl import Shape
 from amaranth.lib import stream, wiring
 
 from .compact import compact
-from .compact import compact
 from .layouts import field_slices
 from .ports import HostSignature, LinkSignature, MemoryReadSignature, MemoryWriteSignature
 

@@ -237,7 +237,7 @@ class Loader(wiring.Component):
             m.d.sync += tail.eq(tail + 1)
 
         # A response is taken, turned to its banks, placed.
-        taken, held = Signal(), Signal(8 * lanes)
+        taken, held = Signal(), Signal(8 * lanes, reset_less=True)
         m.d.sync += taken.eq(answer.valid)
         with m.If(answer.valid):
             m.d.sync += [head.eq(head + 1), held.eq(answer.payload.data)]

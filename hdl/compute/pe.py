@@ -93,9 +93,11 @@ class PE(wiring.Component):
         m = Module()
         a, b, control = self.a, self.b, self.control
 
-        product, upper = Signal(signed(47)), Signal()
+        # Nothing here is read before it is written, so nothing needs a reset.
+        product, upper = Signal(signed(47), reset_less=True), Signal(reset_less=True)
         coarse = Signal(3)
-        infinite, invalid, negative = Signal(), Signal(), Signal()
+        infinite, invalid, negative = (
+            Signal(name=name, reset_less=True) for name in ("infinite", "invalid", "negative"))
         m.d.comb += coarse.eq(a.coarse + b.coarse)
         with m.If(control.valid):
             m.d.sync += [product.eq((a.linear * b.linear) << Cat(0, 0, 0, coarse[:2])),
@@ -105,9 +107,10 @@ class PE(wiring.Component):
                          invalid.eq((a.inf & b.zero) | (b.inf & a.zero)),
                          negative.eq(a.negative ^ b.negative)]
 
-        low, high = Signal(signed(LOW_BITS)), Signal(signed(HIGH_BITS))
-        plus, minus = Signal(), Signal()
-        drain = Signal(Sum)
+        low = Signal(signed(LOW_BITS), reset_less=True)
+        high = Signal(signed(HIGH_BITS), reset_less=True)
+        plus, minus = Signal(reset_less=True), Signal(reset_less=True)
+        drain = Signal(Sum, reset_less=True)
         with m.If(control.capture):
             m.d.sync += [drain.low.eq(low), drain.high.eq(high),
                          drain.plus_inf.eq(plus), drain.minus_inf.eq(minus)]

@@ -90,7 +90,8 @@ class Store(wiring.Component):
             m.d.sync += there.eq(1)
 
         # Row in the row register.
-        row, nans = Signal(data.ArrayLayout(Sum, size)), Signal(size)
+        row = Signal(data.ArrayLayout(Sum, size), reset_less=True)
+        nans = Signal(size, reset_less=True)
         left, word = Signal(size.bit_length()), Signal(ADDRESS_BITS - 2)
         row_last, take, shifting = Signal(), Signal(), Signal()
         m.d.comb += [row_last.eq(left <= lanes), self.shift.eq(take),
@@ -126,7 +127,7 @@ class Store(wiring.Component):
         for lane in range(lanes):
             m.submodules[f"round_{lane}"] = unit = FixedToFp32(
                 width=HIGH_BITS + 32, lsb=range(-32, -17))
-            number = Signal.like(unit.number, name=f"number_{lane}")
+            number = Signal.like(unit.number, name=f"number_{lane}", reset_less=True)
             with m.If(advance & left.any()):
                 m.d.sync += [
                     number.value.eq(Cat(row[lane].low[:32], (
@@ -141,7 +142,7 @@ class Store(wiring.Component):
         group, ready = along[-1], valid[-1]
         place = group.word[:place_bits]
         index = group.word[place_bits:]
-        kept, kept_mask = Signal(32 * words), Signal(words)
+        kept, kept_mask = Signal(32 * words, reset_less=True), Signal(words)
         spread, spread_mask = Signal(32 * words), Signal(2 * words)
         m.d.comb += [
             spread.eq(_rotate(m, Cat(results, 0), place, 32 * words)),

@@ -15,9 +15,15 @@ from .fabric.router import Router
 from .layouts import ADDRESS_BITS, CYCLE_BITS, NODE_BITS
 from .nic.nic import Nic
 from .params import CardParams
-from .ports import (ConfigSignature, HostSignature, LinkSignature,
-                    MemoryReadSignature, MemoryWriteSignature, NetworkSignature,
-                    RailMemorySignature)
+from .ports import (
+    ConfigSignature,
+    HostSignature,
+    LinkSignature,
+    MemoryReadSignature,
+    MemoryWriteSignature,
+    NetworkSignature,
+    RailMemorySignature,
+)
 
 __all__ = ["Card", "ComputeTile", "NetworkTile"]
 

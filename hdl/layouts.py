@@ -15,7 +15,7 @@ Formats
 
 import enum as py_enum
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from amaranth.hdl import Shape, unsigned
@@ -164,14 +164,14 @@ class GlobalAddress(data.Struct):
     node: NODE_BITS
 
 
-@lru_cache(maxsize=None)
+@cache
 def link_word(params: LinkParams) -> data.StructLayout:
     """Layout of the word that one link carries per cycle and direction.
 
     ``strobe`` is set when the word holds a flit or a total that changed or is due; a word without
     it is *empty* and is not transported. The flit slot is meaningful while ``valid``; the control
-    slot carries the freed-credit total of one VC while ``credit``, and the ack total while ``acks``.
-    A plain link leaves ``seq``, ``acks``, ``ack`` and ``crc`` zero.
+    slot carries the freed-credit total of one VC while ``credit``, and the ack total while
+    ``acks``. A plain link leaves ``seq``, ``acks``, ``ack`` and ``crc`` zero.
 
     The payload comes first so that it sits on machine-word boundaries in a simulator.
     """
@@ -195,7 +195,7 @@ def link_word(params: LinkParams) -> data.StructLayout:
     })
 
 
-@lru_cache(maxsize=None)
+@cache
 def flit(params: LinkParams) -> data.StructLayout:
     """Layout of one flit inside a tile: what a link word's flit slot carries."""
     return data.StructLayout({
@@ -381,7 +381,7 @@ def pack(layout: Any, values: Mapping[str, Any]) -> bytes:
     return _pack_int(layout, values).to_bytes((Shape.cast(layout).width + 7) // 8, "little")
 
 
-@lru_cache(maxsize=None)
+@cache
 def _fields(layout: Any) -> dict[Any, tuple[int, int, Any, Any]]:
     """Offset, width, enumeration (or ``None``) and inner layout (or ``None``) of each field."""
     fields = {}

@@ -2,7 +2,7 @@
 
 from amaranth.lib import data
 
-from hdl.layouts import (ADDRESS_BITS, NODE_BITS, DType, GlobalAddress, PacketOp, ReduceOp, Status)
+from hdl.layouts import ADDRESS_BITS, NODE_BITS, DType, GlobalAddress, PacketOp, ReduceOp, Status
 
 __all__ = ["Response", "Transfer", "TransferDone"]
 

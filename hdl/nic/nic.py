@@ -20,7 +20,7 @@ from amaranth.lib.wiring import In, Out, flipped
 from hdl.connect import connect
 from hdl.layouts import ADDRESS_BITS, CYCLE_BITS, NODE_BITS
 from hdl.params import CardParams
-from hdl.ports import (GemmDone, GemmRequest, HostSignature, LinkSignature, RailMemorySignature)
+from hdl.ports import GemmDone, GemmRequest, HostSignature, LinkSignature, RailMemorySignature
 
 from .control import Control
 from .memory import ReadArbiter, WriteArbiter

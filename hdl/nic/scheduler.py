@@ -30,9 +30,9 @@ from amaranth.lib.wiring import In, Out
 from hdl.fabric.arbiter import Arbiter
 from hdl.layouts import ADDRESS_BITS, CYCLE_BITS, Command, Op, PacketOp, Status
 from hdl.nic.check import CommandCheck
-from hdl.nic.totals import TotalRead
 from hdl.nic.interfaces import Transfer
 from hdl.nic.slots import Dispatch
+from hdl.nic.totals import TotalRead
 from hdl.params import CardParams
 from hdl.ports import GemmRequest, ValidSignature
 

@@ -12,6 +12,7 @@ from amaranth.lib.wiring import In, Out
 
 from emu.toolchain import find_toolchain
 from hdl import verilog
+from hdl.card import Card
 from hdl.layouts import field_slices, link_word
 from hdl.params import preset
 from hdl.ports import NetworkSignature
@@ -19,7 +20,8 @@ from hdl.verilog import generate
 from tests.emu.toys import ToyComputeTile, ToyNetworkTile
 
 PARAMS = preset("small")
-TILES = {"network": ToyNetworkTile, "compute": ToyComputeTile}
+#: The card holds both of its tiles.
+TILES = {"network": ToyNetworkTile, "compute": ToyComputeTile, "card": Card}
 WAIVERS = Path(verilog.__file__).parent / "waivers.vlt"
 
 

@@ -28,7 +28,8 @@ def write_both_ways(sn: SuperNode) -> list[int]:
                 before = rng.integers(0, 256, target.size, dtype=np.uint8)
                 source.write(values)
                 target.write(before)
-                result = sn.write(source.view(source_at, size), target.view(target_at, size), ack=ack)
+                result = sn.write(source.view(source_at, size), target.view(target_at, size),
+                                  ack=ack)
                 expected = before.copy()
                 expected[target_at:target_at + size] = values[source_at:]
                 assert np.array_equal(target.read(), expected)

@@ -1,8 +1,8 @@
 """One driver program, two machines: the RTL on the engine and the RTL inside a cocotb bench.
 
 The cocotb bench is a flat design of two small cards under a simulator with a memory in Python; the
-engine runs the same tiles one by one with its memory in C++. Both must give the right bytes, and the
-same number of cycles for everything.
+engine runs the same tiles one by one with its memory in C++. Both must give the right bytes, and
+the same number of cycles for everything.
 """
 
 from __future__ import annotations

@@ -1,11 +1,23 @@
-"""Run the commands behind docs/performance.md and print its tables in Markdown."""
+"""Run the commands behind docs/performance.md and write its tables: ``make bench``.
+
+Tables go between ``<!-- bench: NAME -->`` and ``<!-- end -->`` and to standard output. All of one
+run are measured on one machine, one after the other, so they compare with each other.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import platform
+import re
 import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
 RUNS = (
     "gemm --topology ring:1 --m 256 --n 256 --k 256",
     "gemm --topology torus:2x2x2 --m 256 --n 256 --k 256",
@@ -22,37 +34,85 @@ COLUMNS = ("cycles", "bound_cycles", "efficiency", "busbw_GBps", "utilization", 
            "card_cycles_per_s", "stepped_card_cycles_per_s")
 
 
-def _supernode(arguments: str) -> dict[str, object]:
+def supernode(arguments: str, **environment: str) -> dict[str, object]:
+    """Run the command line and return its JSON."""
     run = subprocess.run(
         [sys.executable, "-c", "from emu.cli import main; main()", *arguments.split(),
-         "--json", "-"], stdout=subprocess.PIPE, text=True, check=True)
+         "--json", "-"], stdout=subprocess.PIPE, text=True, check=True,
+        env=os.environ | environment)
     return json.loads(run.stdout)
 
 
-def _cell(value: object) -> str:
+def demo_rows() -> Iterator[list[object]]:
+    """The demo's phases."""
+    yield ["`supernode demo`", "cycles", "bound_cycles", "efficiency", "waited_cycles"]
+    result = supernode("demo")
+    for phase in result["phases"]:  # type: ignore[attr-defined]
+        yield [phase["name"], *(phase[key] for key in
+                                ("cycles", "bound_cycles", "efficiency", "waited_cycles"))]
+    yield ["all", result["cycles"], None, None, None]
+    yield [(f"accuracy {result['accuracy']:.2%} in FP8, {result['accuracy_f32']:.2%} in float32; "
+            f"{result['wall_s']:.1f} s wall"), None, None, None, None]
+
+
+def run_rows() -> Iterator[list[object]]:
+    """The workloads of :data:`RUNS`."""
+    yield ["`supernode run …`", *COLUMNS]
+    for run in RUNS:
+        result = supernode(f"run {run}")
+        yield [f"`{run}`", *(result.get(column) for column in COLUMNS)]
+
+
+def build_rows() -> Iterator[list[object]]:
+    """Cold builds of machines of several sizes."""
+    yield ["machine", "cold build and run, s", "again, s"]
+    for topology in ("ring:2", "torus:2x2x2", "torus:4x4x4"):
+        with tempfile.TemporaryDirectory(prefix="supernode-bench-") as cache:
+            times = []
+            for _ in range(2):
+                start = time.perf_counter()
+                supernode(f"run p2p --topology {topology} --bytes 0", SUPERNODE_CACHE=cache)
+                times.append(time.perf_counter() - start)
+        yield [f"`{topology}`", *times]
+
+
+TABLES: dict[str, Callable[[], Iterator[list[object]]]] = {
+    "demo": demo_rows, "runs": run_rows, "builds": build_rows}
+
+
+def cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if value >= 1000 else f"{value:.3f}"
-    return "" if value is None else f"{value:,}"
+    return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _row(name: str, cells: list[str]) -> None:
-    print(f"| {' | '.join([name, *cells])} |", flush=True)
+def table(name: str) -> str:
+    """Measure the table called ``name``, printing each row as it comes."""
+    lines = []
+    for number, row in enumerate(TABLES[name]()):
+        lines.append(f"| {' | '.join(map(cell, row))} |")
+        if number == 0:
+            lines.append("|---" * len(row) + "|")
+        print("\n".join(lines[-1 - (number == 0):]), flush=True)
+    print(flush=True)
+    return "\n".join(lines)
 
 
 def main() -> None:
-    """Print one table for the demo's phases and one for the workloads."""
-    demo = _supernode("demo")
-    _row("`supernode demo`", ["cycles", "bound_cycles", "efficiency", "waited_cycles"])
-    print("|---|---|---|---|---|")
-    for phase in demo["phases"]:  # type: ignore[attr-defined]
-        _row(phase["name"], [_cell(phase[key]) for key in
-                             ("cycles", "bound_cycles", "efficiency", "waited_cycles")])
-    print()
-    _row("`supernode run …`", list(COLUMNS))
-    print(f"|{'---|' * (len(COLUMNS) + 1)}")
-    for run in RUNS:
-        result = _supernode(f"run {run}")
-        _row(f"`{run}`", [_cell(result.get(column)) for column in COLUMNS])
+    """Write the tables named on the command line, or all."""
+    names = sys.argv[1:] or list(TABLES)
+    if unknown := [name for name in names if name not in TABLES]:
+        sys.exit(f"unknown table {unknown[0]!r}: accepted are {', '.join(TABLES)}")
+    page = PAGE.read_text()
+    for name in names:
+        mark = re.compile(rf"(<!-- bench: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        if not mark.search(page):
+            sys.exit(f"{PAGE.name} has no place for table {name!r}")
+        text = table(name)
+        page = mark.sub(lambda match, text=text: f"{match[1]}\n{text}\n\n{match[2]}", page)
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
+    page = re.sub(r"(?<=<!-- machine -->).*", f" {machine}", page)
+    PAGE.write_text(page)
 
 
 if __name__ == "__main__":

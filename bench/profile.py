@@ -81,7 +81,7 @@ def costs(profile: Path) -> Iterator[tuple[str, str, int, int, int]]:
         elif equals and key == "calls":
             inclusive = True
             yield at["ob"], at["cfn"], int(value.split()[0]), 0, 0
-        elif record[:1].isdigit() or record[:1] in "+-*":
+        elif record and record[0] in "0123456789+-*":
             where, _, cost = record.partition(" ")
             line = (line if where == "*" else line + int(where) if where[0] in "+-"
                     else int(where))

@@ -144,6 +144,8 @@ class EngineBackend:
         self._topology, self._params, self._memory_bytes = topology, params, memory_bytes
         self._flat = flat
         self._wall = 0.0
+        #: Called with the present cycle, some times a second while time passes.
+        self.watcher: Callable[[int], None] | None = None
         self._library = _engine(topology, params, flat, tiles or Tiles.card(), progress)
         self._fabric = self._library.sn_create(Settings(
             cards=topology.cards, flit_bytes=params.link.flit_bytes, link_latency=latency,
@@ -316,6 +318,8 @@ class EngineBackend:
             outcome = Outcome(self._library.sn_run(fabric, array, len(conditions), deadline,
                                                    _SLICE_S))
             self._wall += time.perf_counter() - start
+            if self.watcher is not None:
+                self.watcher(self.cycle)
         if outcome is Outcome.FAILED:
             raise EngineError(self._library.sn_error(fabric).decode())
         return outcome

@@ -45,7 +45,7 @@ def allreduce(size: int, dtype: str, algorithm: str, **options: Any) -> None:
             array = machine.malloc((count,), dtype, card)
             array.write(values)
             arrays.append(array)
-        with setup.timed() as watch:
+        with setup.timed(machine) as watch:
             result = machine.allreduce(arrays, op="sum", algorithm=algorithm).wait(timeout(size))
         expected = ring_sum(machine.topology, machine.params, inputs)
         verdict = compare([array.read() for array in arrays], [expected] * machine.cards)

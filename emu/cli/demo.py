@@ -43,7 +43,7 @@ def demo(**options: Any) -> None:
         layers = train(data.train_images, data.train_labels, WIDTHS, setup.seed)
         quantised = quantise(layers, data.train_images)
         with setup.open(0) as machine:
-            with setup.timed():
+            with setup.timed(machine):
                 logits, phases = classify(machine, quantised, data.test_images)
             card_cycles, stepped = rates(machine)
             expected = classify_reference(

@@ -55,7 +55,7 @@ def gemm(m: int, n: int, k: int, a_format: str, b_format: str, b_transposed: boo
             # What is left of an earlier run must not pass for a result.
             c_array.write(np.full(c_array.shape, np.nan, np.float32))
             products.append((a_array, b_array, c_array))
-        with setup.timed() as watch:
+        with setup.timed(machine) as watch:
             result = machine.gemms(products, b_transposed=b_transposed).wait(timeout(m * n * k))
         from hdl.compute import fp8, model
 

@@ -90,10 +90,18 @@ class Machine:
             machine.close()
 
     @contextmanager
-    def timed(self) -> Iterator[Stopwatch]:
-        """Around what the machine runs: its wall time. Nothing may be printed meanwhile."""
-        with _status(f"running on {self.topology}"), Stopwatch() as watch:
-            yield watch
+    def timed(self, machine: SuperNode) -> Iterator[Stopwatch]:
+        """Around what ``machine`` runs: its wall time. Nothing may be printed meanwhile."""
+        backend = cast("EngineBackend", machine.backend)
+        with _status(f"running on {self.topology}") as update, Stopwatch() as watch:
+            if update is not None:
+                backend.watcher = lambda cycle: update(
+                    f"running on {self.topology}: cycle {cycle:,}, "
+                    f"{rates(machine)[0]:,.0f} card-cycles per second")
+            try:
+                yield watch
+            finally:
+                backend.watcher = None
 
 
 def _room(data: int) -> int:

@@ -48,7 +48,7 @@ def p2p(size: int, dtype: str, source: int, target: int | None, **options: Any) 
         origin.write(values)
         # The opposite of what must arrive: no bit is right before it has been written.
         destination.write(np.invert(values.view(np.uint8)).view(kind))
-        with setup.timed() as watch:
+        with setup.timed(machine) as watch:
             result = machine.write(origin, destination, ack=True, timeout=timeout(size))
         verdict = compare([destination.read(), origin.read()], [values, values])
         figures = Figures(workload="p2p", size=size, dtype=dtype, algorithm="write",

@@ -68,10 +68,12 @@ class AdderLane(wiring.Component):
         go = Signal(LATENCY)
         m.d.comb += go.eq(Mux(self.enable, self.valid, 0))
 
-        def value(name: str, expression: Value) -> Signal:
-            """A value that a stage uses more than once."""
+        def value(stage: int, name: str, expression: Value) -> Signal:
+            """A value that a stage uses more than once, and that matters while it holds an
+            operation: a simulator then pays for operations only."""
             signal = Signal(expression.shape(), name=name)
-            m.d.comb += signal.eq(expression)
+            with m.If(self.valid[stage]):
+                m.d.comb += signal.eq(expression)
             return signal
 
         def registers(stage: int, **values: Value) -> data.View:
@@ -85,21 +87,21 @@ class AdderLane(wiring.Component):
         # 1: order by magnitude, align the smaller operand
         low = p + _EXPONENT_BITS - 1
         a_size, b_size = self.a[:low], self.b[:low]
-        swap = value("swap", b_size > a_size)
-        big = value("big", Mux(swap, self.b, self.a))
-        small = value("small", Mux(swap, self.a, self.b))
-        big_exponent = value("big_exponent", big[p - 1:low] | ~big[p - 1:low].any())
+        swap = value(0, "swap", b_size > a_size)
+        big = value(0, "big", Mux(swap, self.b, self.a))
+        small = value(0, "small", Mux(swap, self.a, self.b))
+        big_exponent = value(0, "big_exponent", big[p - 1:low] | ~big[p - 1:low].any())
         small_field = small[p - 1:low]
         # A subnormal has the exponent of the smallest normal number, and no hidden bit.
-        distance = value("distance", (big_exponent - (small_field | ~small_field.any()))[:8])
+        distance = value(0, "distance", (big_exponent - (small_field | ~small_field.any()))[:8])
         limit = 2 ** (p + _EXTRA).bit_length() - 1
         shift = Mux(distance > limit, limit, distance)[:limit.bit_length()]
-        aligned = value("aligned", Cat(
+        aligned = value(0, "aligned", Cat(
             Const(0, limit), small[:p - 1], small_field.any()) >> shift)
         tail = limit - _EXTRA + 1
-        minus = value("minus", big[-1] ^ small[-1])
-        infinite = value("infinite", big[p - 1:low].all())
-        nan = value("nan", (big[:low] > infinity)
+        minus = value(0, "minus", big[-1] ^ small[-1])
+        infinite = value(0, "infinite", big[p - 1:low].all())
+        nan = value(0, "nan", (big[:low] > infinity)
                     | infinite & (small[:low] == infinity) & minus)
         one = registers(
             0, big=Cat(big[:p - 1], big[p - 1:low].any()),
@@ -108,7 +110,7 @@ class AdderLane(wiring.Component):
 
         # 2: add or subtract
         big_long = Cat(Const(0, _EXTRA), one.big)
-        total = value("total", Mux(one.minus, big_long - one.small,
+        total = value(1, "total", Mux(one.minus, big_long - one.small,
                                    big_long + one.small)[:sum_bits])
         two = registers(1, total=total, exponent=one.exponent, sign=one.sign, minus=one.minus,
                         infinite=one.infinite, nan=one.nan)
@@ -117,21 +119,21 @@ class AdderLane(wiring.Component):
         steps = (sum_bits - 1).bit_length()
         top = 1 << (1 << steps) - 1
         pad = (1 << steps) - sum_bits
-        rest = value("marked", (Cat(Const(0, pad), two.total)
+        rest = value(2, "marked", (Cat(Const(0, pad), two.total)
                                 | (Const(top, 1 << steps) >> two.exponent))[:1 << steps])
         count: list[Signal] = []
         for step in reversed(range(steps)):
             half = 1 << step
-            clear = value(f"clear{half}", ~rest[-half:].any())
+            clear = value(2, f"clear{half}", ~rest[-half:].any())
             count.insert(0, clear)
             # Only the part that the next step looks at is kept.
-            rest = value(f"rest{half}", Mux(clear, rest[:-half], rest[half:])[-half:])
-        zero = value("zero", ~two.total.any())
+            rest = value(2, f"rest{half}", Mux(clear, rest[:-half], rest[half:])[-half:])
+        zero = value(2, "zero", ~two.total.any())
         three = registers(2, total=two.total, shift=Cat(count), zero=zero, exponent=two.exponent,
                           sign=two.sign & ~(zero & two.minus), infinite=two.infinite, nan=two.nan)
 
         # 4: shift, round, pack
-        normal = value("normal", (three.total << three.shift)[:sum_bits])
+        normal = value(3, "normal", (three.total << three.shift)[:sum_bits])
         drop = _EXTRA + 1
 
         def half_even(dropped: int) -> Value:
@@ -142,7 +144,7 @@ class AdderLane(wiring.Component):
         if p != _BF16_PRECISION:
             rounding = Mux(self.narrow[3], half_even(drop + p - _BF16_PRECISION), rounding)
         field = Mux(three.zero, 0, (three.exponent - three.shift)[:8])
-        packed = value("packed", (Cat(Const(0, sum_bits - 1), field)
+        packed = value(3, "packed", (Cat(Const(0, sum_bits - 1), field)
                                   + normal + rounding)[drop:drop + low])
         number = Mux(three.infinite | packed[p - 1:].all(), infinity, packed)
         quiet = infinity | 1 << (p - 2)

@@ -26,7 +26,7 @@ _INSTANCE = re.compile(r"^  (\\\S+)  (\\?\S+ ?) \(\n(.*?)(?=^  \);$)", re.M | re
 _NUMBERED = re.compile(r"\\port\$\d+\$\d+(?= )")
 _PORT = re.compile(r"    \.(\\port\$\d+\$\d+)(?= )")
 _TRIGGER = re.compile(r"\\\$auto\$verilog_backend\.cc:\d+:dump_module\$\d+ ")
-_ZEROS = re.compile(r"(?:^    \S+ ?\[\d+\] = \d+'h0+;\n){8,}", re.M)
+_ZEROS = re.compile(r"^  initial begin\n((?:    \S+ ?\[\d+\] = \d+'h0+;\n){8,})  end\n", re.M)
 _ROW = re.compile(r"    (\S+ ?)\[(\d+)\] = (\d+)'h")
 _NAME = r"(?:\\\S+ |\w+)"
 _FLOP = re.compile(rf"^  always @\(posedge (\w+)\)\n    ({_NAME}) <= (\\\$\d+ );\n", re.M)
@@ -153,11 +153,13 @@ def _declaration(module: str, name: str) -> str:
 
 
 def _clear(match: re.Match[str]) -> str:
-    rows = [_ROW.match(line) for line in match[0].splitlines()]
+    rows = [_ROW.match(line) for line in match[1].splitlines()]
     names = {row[1] for row in rows if row}
     indices = [int(row[2]) for row in rows if row]
     if len(names) != 1 or indices != list(range(len(rows))):
         return match[0]
     name, width = names.pop(), rows[0][3]  # type: ignore[index]
-    return (f"    for (integer row = 0; row < {len(rows)}; row = row + 1)\n"
-            f"      {name}[row] = {width}'h0;\n")
+    row = f"row_of_{re.sub(r'[^A-Za-z0-9]', '_', name.strip())}"
+    return (f"  integer {row};\n  initial begin\n"
+            f"    for ({row} = 0; {row} < {len(rows)}; {row} = {row} + 1)\n"
+            f"      {name}[{row}] = {width}'h0;\n  end\n")

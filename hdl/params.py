@@ -13,8 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from hdl.fabric.arbiter import Policy
+
 __all__ = ["CardParams", "ComputeParams", "LinkParams", "MemoryParams", "NicParams", "PRESETS",
-           "RouterParams", "preset"]
+           "RouterParams", "SwitchParams", "preset"]
 
 
 def _check_range(name: str, value: int, low: int, high: int) -> None:
@@ -100,6 +102,32 @@ class RouterParams:
     def ports(self) -> int:
         """Number of ports, local ones included."""
         return self.links + self.rails
+
+
+@dataclass(frozen=True, kw_only=True)
+class SwitchParams:
+    """An input-queued crossbar switch. ``link.vc_depth`` is the buffer of one class at one input,
+    shared by its virtual output queues; only lane 0 of a class is in use."""
+
+    link: LinkParams = field(default_factory=LinkParams)
+    radix: int = 48
+    #: Of iSLIP, per cycle.
+    iterations: int = 2
+    policy: Policy = Policy.ROUND_ROBIN
+    #: Bits of the destination that index the port table.
+    table_bits: int = 8
+
+    def __post_init__(self) -> None:
+        _check_range("radix", self.radix, 2, 64)
+        _check_range("iterations", self.iterations, 1, 8)
+        _check_range("table_bits", self.table_bits, 1, 12)
+        if not isinstance(self.policy, Policy):
+            raise ValueError(f"policy must be one of {', '.join(map(str, Policy))}, "
+                             f"not {self.policy!r}")
+
+    @property
+    def port_bits(self) -> int:
+        return (self.radix - 1).bit_length()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from .doctor import doctor
 from .errors import complain
 from .options import NamingGroup
 from .run import run
+from .topology import topology
 from .verilog import verilog
 
 __all__ = ["cli", "main"]
@@ -37,7 +38,7 @@ def cli() -> None:
     """A supernode in RTL, emulated cycle by cycle: cards, links, GEMMs and collectives."""
 
 
-for _command in (demo, run, verilog, doctor, clean):
+for _command in (demo, run, topology, verilog, doctor, clean):
     cli.add_command(_command)
 
 

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import permutations
 
 __all__ = ["DimValues", "Link", "Topology"]
 
@@ -39,6 +40,11 @@ class Topology(ABC):
     @abstractmethod
     def cards(self) -> int:
         """Number of cards."""
+
+    @property
+    def switches(self) -> int:
+        """Number of switches: nodes without a card."""
+        return 0
 
     @property
     @abstractmethod
@@ -103,9 +109,21 @@ class Topology(ABC):
         """A cyclic order of a group (all cards by default) in which consecutive members, the last
         and the first included, are neighbours where the topology allows it."""
 
-    @abstractmethod
+    def farthest(self, ranks: Sequence[int]) -> int:
+        """Most hops between two cards of a group."""
+        if len(ranks) == self.cards:
+            return self.diameter
+        return max((self.hops(a, b) for a in ranks for b in ranks), default=0)
+
+    def all_pairs(self) -> Iterator[tuple[int, int]]:
+        """All pairs (source, destination) of two cards."""
+        return permutations(range(self.cards), 2)
+
     def dependency_pairs(self) -> Iterator[tuple[int, int]]:
-        """Pairs (source, destination) whose routes show every dependency between channels."""
+        """Pairs (source, destination) that are enough to judge the router's own routes: these lead
+        all pairs to their destinations and close no cycle of dependencies if they do so for the
+        pairs given here. All pairs, unless a topology has a proof that fewer do."""
+        return self.all_pairs()
 
     @cached_property
     def link_at(self) -> dict[tuple[int, int], Link]:

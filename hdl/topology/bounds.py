@@ -48,7 +48,7 @@ def _ceil(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def _latency(topology: Topology, params: CardParams, hops: int) -> int:
+def _latency(params: CardParams, hops: int) -> int:
     return (params.memory.latency + hops * (ROUTER_CYCLES + params.link.latency)
             + MEMORY_WRITE_CYCLES)
 
@@ -67,7 +67,7 @@ def p2p_bound(topology: Topology, params: CardParams, source: int, target: int,
     # Latency and injection add up: see docs/bounds.md.
     flits = _ceil(size, params.link.flit_bytes)
     rate = min(_flits_per_cycle(topology, params, rank) for rank in (source, target))
-    latency = _latency(topology, params, topology.hops(source, target))
+    latency = _latency(params, topology.hops(source, target))
     return Bound({"latency": latency, "injection": latency + _ceil(flits, rate) - 1})
 
 
@@ -79,11 +79,10 @@ def allreduce_bound(topology: Topology, params: CardParams, ranks: Sequence[int]
     if n < 2 or size == 0:
         return Bound({})
     flit, rails = params.link.flit_bytes, params.rails
-    farthest = max(topology.hops(a, b) for a in ranks for b in ranks)
     rate = sum(_flits_per_cycle(topology, params, rank) for rank in ranks)
     moved = _ceil(2 * (n - 1) * size, flit * rate)
     terms = {
-        "latency": _latency(topology, params, farthest),
+        "latency": _latency(params, topology.farthest(ranks)),
         "injection": moved,
         "ejection": moved,
         "memory": _ceil(2 * (n - 1) * size, flit * rails * n),

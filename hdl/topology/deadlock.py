@@ -5,11 +5,15 @@ channel and wants another makes the second a dependency of the first; with credi
 packets can wait for each other forever exactly if dependencies form a cycle (Dally and Seitz). One
 class is checked: every class uses lanes of its own in the same way, and between classes requests
 wait for responses only, which always sink.
+
+Any routing function is judged by the routes of all pairs. For the router's own, a topology may
+have a proof that fewer pairs decide (``dependency_pairs``): thousands of cards then cost little.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from hdl.params import LinkParams
@@ -22,6 +26,10 @@ __all__ = ["Channel", "DeadlockError", "channel_dependencies", "check_deadlock_f
 #: router's reference model. Ports of the rails follow the link ports; ``out_lanes`` are the lanes
 #: that a packet may take there.
 NextHop = Callable[..., tuple[int, Sequence[int]]]
+
+
+#: Channels of a cycle that an error names; of a longer one it names the first ones.
+NAMED_CHANNELS = 16
 
 
 class Channel(NamedTuple):
@@ -41,29 +49,45 @@ class DeadlockError(ValueError):
 
     def __init__(self, spec: str, cycle: Sequence[Channel]) -> None:
         self.cycle = tuple(cycle)
-        super().__init__(f"{spec} can deadlock: "
-                         + " -> ".join(map(str, (*self.cycle, self.cycle[0]))))
+        named = list(map(str, self.cycle[:NAMED_CHANNELS]))
+        if len(self.cycle) > NAMED_CHANNELS:
+            named.append(f"... ({len(self.cycle)} channels)")
+        super().__init__(f"{spec} can deadlock: " + " -> ".join([*named, str(self.cycle[0])]))
+
+
+def _router() -> NextHop:
+    from hdl.fabric.route import next_hop
+
+    return next_hop
 
 
 def channel_dependencies(topology: Topology, link: LinkParams, *, rails: int = 1,
-                         next_hop: NextHop | None = None) -> dict[Channel, set[Channel]]:
+                         next_hop: NextHop | None = None,
+                         pairs: Iterable[tuple[int, int]] | None = None
+                         ) -> dict[Channel, set[Channel]]:
     """Return which channels each channel's packets may wait for.
+
+    Parameters
+    ----------
+    topology, link, rails, next_hop
+        As for :func:`check_deadlock_free`.
+    pairs
+        Pairs (source, destination) whose routes are followed, all of them by default.
 
     Raises
     ------
     ValueError
         If a route leaves the fabric, misses its destination or takes a lane that is not there.
     """
-    if next_hop is None:
-        from hdl.fabric.route import next_hop as model
-        next_hop = model
+    next_hop = next_hop or _router()
     count = topology.dim_count
-    dims = [topology.dims(rank, count) for rank in range(topology.cards)]
-    ids = [topology.node_id(rank) for rank in range(topology.cards)]
+    # Few cards are on the routes of few pairs.
+    ids = cache(topology.node_id)
+    dims = cache(lambda rank: topology.dims(rank, count))
     graph: dict[Channel, set[Channel]] = {}
     # Where a route has been with this destination and rail, another one need not follow.
     seen: set[tuple[int, int, int, int, int]] = set()
-    for source, target in topology.dependency_pairs():
+    for source, target in topology.all_pairs() if pairs is None else pairs:
         for rail in range(rails):
             stack = [(source, 2 * count + rail, 0)]
             while stack:
@@ -72,7 +96,7 @@ def channel_dependencies(topology: Topology, link: LinkParams, *, rails: int = 1
                 if state in seen:
                     continue
                 seen.add(state)
-                port, lanes = next_hop(ids[card], ids[target], in_port, in_lane, rail, dims[card],
+                port, lanes = next_hop(ids(card), ids(target), in_port, in_lane, rail, dims(card),
                                        lanes=link.vcs_per_class)
                 if port >= 2 * count:
                     if card != target:
@@ -145,6 +169,9 @@ def check_deadlock_free(topology: Topology, link: LinkParams, *, rails: int = 1,
     ValueError
         If a route is broken.
     """
-    graph = channel_dependencies(topology, link, rails=rails, next_hop=next_hop)
+    router = _router()
+    own = next_hop is None or next_hop is router
+    graph = channel_dependencies(topology, link, rails=rails, next_hop=next_hop or router,
+                                 pairs=topology.dependency_pairs() if own else None)
     if cycle := find_cycle(graph):
         raise DeadlockError(topology.spec, cycle)

@@ -12,11 +12,6 @@ from .machines import MACHINES
 
 each_machine = pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES.keys())
 
-# Four real cards in one design take minutes to build.
-FLAT = [pytest.param(machine, cards, id=f"{name}-{cards}",
-                     marks=[pytest.mark.slow] if (name, cards) == ("card", 4) else [])
-        for name, machine in MACHINES.items() for cards in (2, 4)]
-
 MEMORY = 1 << 20
 
 
@@ -69,7 +64,8 @@ def test_random_memory_stalls_are_the_same_in_every_window_and_without_skipping(
     assert_same(run(machine, 2, skip_idle=False, **options), reference)
 
 
-@pytest.mark.parametrize(("machine", "cards"), FLAT)
+@pytest.mark.parametrize("cards", [2, 4])
+@each_machine
 def test_one_flat_design_gives_the_same_events(machine, cards):
     assert_same(run(machine, cards), run(machine, cards, flat=True))
     assert_same(run(machine, cards, seed=3, stall_rate=0.2),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from hdl.topology import Grid
 
 
-def next_hop_of(grid: Grid, *, dateline: bool = True):
+def next_hop_of(grid: Grid, *, dateline: bool = True, reset: bool = True):
     """Return a ``next_hop`` that computes on coordinates of ``grid``, not on packed ids.
 
-    Without ``dateline`` packets stay in lane 0: the textbook deadlock of rings.
+    Without ``dateline`` packets stay in lane 0: the textbook deadlock of rings. Without ``reset``
+    they keep their lane when they enter the next dimension.
     """
     def next_hop(node, dst, in_port, in_lane, rail, dims, *, lanes):
         here, there = (grid.coordinates(grid.rank(n)) for n in (node, dst))
@@ -22,7 +23,7 @@ def next_hop_of(grid: Grid, *, dateline: bool = True):
                 plus = in_port % 2 == 1
             else:
                 plus = up < down or (up == down and (x + rail) % 2 == 0)
-                in_lane = 0
+                in_lane = 0 if reset else in_lane
             crosses = x == (size - 1 if plus else 0)
             lane = 1 if dateline and size > 2 and (crosses or in_lane) else 0
             return 2 * dim + (0 if plus else 1), [lane]

@@ -46,16 +46,6 @@ def test_a_torus_of_links_with_one_lane_is_refused():
         check_deadlock_free(topology, LinkParams(vcs_per_class=1), next_hop=next_hop_of(topology))
 
 
-@pytest.mark.parametrize("spec", ["torus:4x3x2", "mesh:3x3x3", "torus:5x4"])
-def test_pairs_in_two_dimensions_show_every_dependency(spec):
-    topology = parse(spec)
-    route = next_hop_of(topology)
-    few = channel_dependencies(topology, LINK, next_hop=route)
-    everyone = [(a, b) for a in range(topology.cards) for b in range(topology.cards) if a != b]
-    object.__setattr__(topology, "dependency_pairs", lambda: iter(everyone))
-    assert channel_dependencies(topology, LINK, next_hop=route) == few
-
-
 def test_a_route_that_leaves_the_fabric_or_ends_early_is_refused():
     topology = parse("mesh:3")
     with pytest.raises(ValueError, match="leaves card 2 by port 0, which is open"):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections import deque
-from itertools import combinations
+from itertools import combinations, product
 
 import pytest
 
@@ -174,3 +175,33 @@ def test_ring_order_of_any_group_names_each_member_once():
         topology.ring_order([1, 1])
     with pytest.raises(ValueError, match="has no card 16"):
         topology.ring_order([1, 16])
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_the_farthest_members_of_a_group_agree_with_brute_force(spec):
+    topology, rng = parse(spec), random.Random(spec)
+    cards = range(topology.cards)
+    groups = [list(cards), []]
+    for _ in range(30):
+        groups.append(rng.sample(cards, rng.randint(1, topology.cards)))
+        axes = [rng.sample(range(size), rng.randint(1, size)) for size in topology.sizes]
+        groups.append([topology.at(place) for place in product(*axes)])
+    for group in groups:
+        assert topology.farthest(group) == max(
+            (topology.hops(a, b) for a in group for b in group), default=0)
+
+
+@pytest.mark.parametrize("size", range(1, 40))
+def test_closed_forms_of_lines_agree_with_brute_force(size):
+    for spec, distance in ((f"ring:{size}", lambda d: min(d, size - d)),
+                           (f"mesh:{size}", lambda d: d)):
+        line = parse(spec)
+        table = [distance(abs(a - b)) for a in range(size) for b in range(size)]
+        assert line.diameter == max(table)
+        assert line.hops_mean == sum(table) / size ** 2
+
+
+def test_ring_order_is_a_list_of_the_caller_s_own():
+    topology = parse("ring:4")
+    topology.ring_order().reverse()
+    assert topology.ring_order() == [0, 1, 2, 3]

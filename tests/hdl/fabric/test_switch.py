@@ -1,0 +1,305 @@
+"""Bench of a switch: alone with a model of the far end at every port, and under RTL traffic."""
+
+import os
+
+import cocotb
+import pytest
+
+from hdl.fabric.switch import Switch
+from hdl.fabric.table import SwitchRegion, table_entry, table_index
+from hdl.layouts import field_slices, pack
+from hdl.params import LinkParams, SwitchParams
+from tests.bench import Bench, run_bench
+from tests.hdl.fabric.packets import Scoreboard, make_packet
+from tests.hdl.fabric.switch_load import SwitchLoad
+from tests.hdl.link.words import LinkPeer
+
+BUILDS = {
+    "plain": SwitchParams(link=LinkParams(vcs_per_class=1, vc_depth=20), radix=4, table_bits=4),
+    # Packets are longer than buffers, and nothing is a power of two.
+    "odd": SwitchParams(link=LinkParams(flit_bytes=16, classes=3, vcs_per_class=2, vc_depth=7),
+                        radix=5, iterations=1, table_bits=3),
+}
+LATENCY = 4
+REGION = {"mask": 0xF000, "value": 0x5000, "near_shift": 2, "far_shift": 8}
+
+
+def load(radix: int, depth: int) -> SwitchParams:
+    return SwitchParams(link=LinkParams(vcs_per_class=1, vc_depth=depth), radix=radix,
+                        table_bits=6)
+
+
+def entry(params: SwitchParams, **values: int) -> int:
+    slices = field_slices(table_entry(params))
+    return sum(value << slices[name][0] for name, value in values.items())
+
+
+class SwitchBench:
+    """The switch with its peers, table and scoreboard."""
+
+    def __init__(self, dut, **peer) -> None:
+        self.params = BUILDS[os.environ["BUILD"]]
+        self.link = self.params.link
+        self.dut = dut
+        dut.table__valid.value = 0
+        dut.region.value = int.from_bytes(pack(SwitchRegion, REGION), "little")
+        self.bench = bench = Bench(dut, limit=20_000)
+        self.names = [f"links__{port}" for port in range(self.params.radix)]
+        self.peers = [LinkPeer(bench, name, self.link, **peer) for name in self.names]
+        self.board = Scoreboard()
+        #: Port of each (index, near).
+        self.table: dict[tuple[int, int], int] = {}
+        self._seen = [0] * len(self.peers)
+        self._index = 0
+        bench.on_sample(self._collect)
+        bench.on_stuck(lambda: f"{self.board.waiting} packets inside" if self.board.waiting else "")
+
+    async def start(self) -> None:
+        """Start, and write a random table that names every port."""
+        await self.bench.start()
+        rng, size = self.bench.rng, 1 << self.params.table_bits
+        for near in range(2):
+            ports = [index % self.params.radix for index in range(size)]
+            rng.shuffle(ports)
+            for index, port in enumerate(ports):
+                self.table[index, near] = port
+                self.dut.table__valid.value = 1
+                self.dut.table__payload.value = entry(
+                    self.params, index=index, near=near, port=port)
+                await self.bench.cycles(1)
+        self.dut.table__valid.value = 0
+        await self.bench.cycles(2)
+
+    def _collect(self) -> None:
+        for port, peer in enumerate(self.peers):
+            for _, flit in peer.received[self._seen[port]:]:
+                self.board.take(port, flit)
+            self._seen[port] = len(peer.received)
+
+    def destination(self, port: int) -> int:
+        """Some node id that the table sends to ``port``."""
+        rng = self.bench.rng
+        while True:
+            dst = rng.getrandbits(16)
+            if rng.getrandbits(1):
+                dst = dst & 0xFFF | REGION["value"]
+            if self.table[table_index(dst, REGION, self.params.table_bits)] == port:
+                return dst
+
+    def inject(self, port: int, to: int, *, klass: int = 0, body: int) -> None:
+        rng = self.bench.rng
+        packet = make_packet(rng, self.link, self._index, dst=self.destination(to),
+                             src=rng.getrandbits(16), rail=0, body=body)
+        self._index += 1
+        vc = klass * self.link.vcs_per_class
+        self.board.expect(packet, (port, vc), (to, vc))
+        self.peers[port].send(*packet.flits(vc))
+
+    @property
+    def done(self) -> bool:
+        return not self.board.waiting and all(p.empty and p.balanced for p in self.peers)
+
+    async def settle(self) -> None:
+        """Wait until all is delivered and told; then the switch must be idle."""
+        for peer in self.peers:
+            peer.send_rate = peer.free_rate = 1.0
+        await self.bench.until(lambda: self.done, "end of traffic")
+        await self.bench.cycles(2 * LATENCY)
+        assert int(self.dut.idle.value) == 1
+
+
+@cocotb.test()
+async def random_packets_arrive_whole_once_and_in_order(dut):
+    switch = SwitchBench(dut)
+    bench, rng, radix = switch.bench, switch.bench.rng, switch.params.radix
+    await switch.start()
+    for burst in range(25):
+        for peer in switch.peers:
+            peer.send_rate, peer.free_rate = rng.choice((0.3, 1.0)), rng.choice((0.1, 0.5, 1.0))
+        for port in range(radix):
+            for _ in range(rng.randrange(10)):
+                # A hot spot now and then.
+                to = 0 if burst % 4 == 0 else rng.randrange(radix)
+                switch.inject(port, to, klass=rng.randrange(switch.link.classes),
+                              body=rng.choice((0, 0, 1, 2, 7, 15)))
+        await bench.cycles(rng.randrange(120))
+    await switch.settle()
+
+
+@cocotb.test()
+async def unloaded_a_word_takes_four_cycles_from_any_port_to_any_port(dut):
+    switch = SwitchBench(dut)
+    bench = switch.bench
+    await switch.start()
+    for port in range(switch.params.radix):
+        for to in range(switch.params.radix):
+            switch.inject(port, to, klass=bench.rng.randrange(switch.link.classes), body=15)
+            await bench.until(lambda: switch.done, "packet")
+            flits = 15 + 32 // switch.link.flit_bytes
+            sent = [cycle for cycle, _ in switch.peers[port].sent[-flits:]]
+            got = [cycle for cycle, _ in switch.peers[to].received[-flits:]]
+            assert got[0] - sent[0] == LATENCY
+            # Buffers that do not cover the credit round trip stall the sender, not the switch.
+            assert [b - a for a, b in zip(sent, got, strict=True)] == [LATENCY] * flits
+            if switch.link.vc_depth >= flits:
+                assert got[-1] - got[0] == flits - 1, "a lone packet must not stall"
+
+
+@cocotb.test()
+async def a_blocked_class_does_not_hold_up_another(dut):
+    switch = SwitchBench(dut)
+    bench, radix = switch.bench, switch.params.radix
+    await switch.start()
+    for peer in switch.peers:
+        peer.free_rate = 0.0
+    # Each input has a packet of class 0 that fills the far buffer and stops half-way.
+    for port in range(radix):
+        switch.inject(port, (port + 1) % radix, body=2 * switch.link.vc_depth)
+    await bench.cycles(6 * switch.link.vc_depth)
+    assert switch.board.waiting == radix
+    for port in range(radix):
+        for klass in range(1, switch.link.classes):
+            switch.inject(port, (port + 1) % radix, klass=klass, body=0)
+            await bench.until(lambda: switch.board.waiting == radix, "packet of a free class")
+    await switch.settle()
+
+
+@cocotb.test()
+async def a_blocked_output_does_not_hold_up_another(dut):
+    switch = SwitchBench(dut)
+    bench, depth = switch.bench, switch.link.vc_depth
+    await switch.start()
+    switch.peers[0].free_rate = 0.0
+    heads = 32 // switch.link.flit_bytes
+    # The far buffer of output 0 fills up, then a packet for it waits at input 1.
+    for _ in range(depth // heads + 1):
+        switch.inject(1, 0, body=0)
+    await bench.cycles(8 * depth)
+    blocked = switch.board.waiting
+    assert blocked == 1
+    for _ in range(20):
+        switch.inject(1, 2, body=depth - 3 * heads)
+        await bench.until(lambda: switch.board.waiting == blocked, "packet to a free output")
+    await switch.settle()
+
+
+@cocotb.test()
+async def packets_longer_than_buffers_cannot_lock_each_other(dut):
+    switch = SwitchBench(dut)
+    radix, depth = switch.params.radix, switch.link.vc_depth
+    await switch.start()
+    for _ in range(30):
+        for port in range(radix):
+            # A short packet for one neighbour, and right behind it a long one for the other: each
+            # input holds what the next one waits for.
+            switch.inject(port, (port + 1) % radix, body=depth // 2)
+            switch.inject(port, (port - 1) % radix, body=2 * depth)
+    await switch.settle()
+
+
+@cocotb.test()
+async def classes_share_an_output_evenly(dut):
+    switch = SwitchBench(dut)
+    bench, classes = switch.bench, switch.link.classes
+    await switch.start()
+    # One input per class, all to output 0; lone flits and long packets.
+    for klass in range(classes):
+        for _ in range(400 if klass else 40):
+            switch.inject(1 + klass, 0, klass=klass, body=0 if klass else 9)
+    await bench.cycles(300)
+    counts = {klass: 0 for klass in range(classes)}
+    for _, flit in switch.peers[0].received:
+        counts[flit.vc // switch.link.vcs_per_class] += 1
+    assert min(counts.values()) > 10, f"flits by class: {counts}"
+    await switch.settle()
+
+
+@cocotb.test()
+async def an_idle_switch_changes_nothing(dut):
+    switch = SwitchBench(dut)
+    bench = switch.bench
+    await switch.start()
+    switch.inject(0, 2, body=4)
+    await switch.settle()
+    outputs = [getattr(dut, f"{name}__tx") for name in switch.names]
+    for _ in range(50):
+        await bench.cycles(1)
+        assert int(dut.idle.value) == 1
+        assert not any(int(output.value) for output in outputs)
+    # Not idle from the cycle after a word came in until its own words have left.
+    switch.inject(1, 0, body=0)
+    busy = []
+    bench.on_sample(lambda: busy.append(int(dut.idle.value)))
+    await bench.until(lambda: switch.done, "packet")
+    await bench.cycles(2 * LATENCY)
+    assert busy[0] == 1 and busy.count(0) >= LATENCY and busy[-1] == 1
+
+
+@cocotb.test()
+async def saturated_it_carries_what_islip_promises_and_serves_every_pair(dut):
+    params = load(int(os.environ["RADIX"]), int(os.environ["DEPTH"]))
+    cycles = int(os.environ["CYCLES"])
+    for name in ("on", "mixed", "clear", "table__valid", "length"):
+        getattr(dut, name).value = 0
+    bench = Bench(dut, limit=50_000)
+    await bench.start()
+    for port in range(params.radix):
+        dut.table__valid.value = 1
+        dut.table__payload.value = entry(params, index=port, near=1, port=port)
+        await bench.cycles(1)
+    dut.table__valid.value = 0
+    await bench.cycles(2)
+
+    for case in os.environ["CASES"].split():
+        length, mixed, least = case.split(":")
+        dut.length.value, dut.mixed.value, dut.on.value = int(length), int(mixed), 1
+        await bench.cycles(cycles // 4)
+        dut.clear.value = 1
+        await bench.cycles(1)
+        dut.clear.value = 0
+        await bench.cycles(cycles)
+        # The counters are one register behind.
+        throughput = int(dut.delivered.value) / (cycles * params.radix)
+        worst = int(dut.fewest.value) / cycles
+        print(f"radix {params.radix}, {params.link.vc_depth} flits per class, packets of {length},"
+              f" {1 + int(mixed)} classes: {throughput:.4f}, worst output {worst:.4f}")
+        assert throughput >= float(least)
+        assert int(dut.served.value), "some pair of input and output was not served"
+        dut.on.value = 0
+        await bench.until(lambda: int(dut.idle.value) == 1, "idle switch")
+        await bench.cycles(50)
+        assert int(dut.idle.value) == 1
+        assert not int(dut.wrong.value), "a flit at a wrong port, or a packet broken up"
+
+
+FUNCTION = [
+    "random_packets_arrive_whole_once_and_in_order",
+    "unloaded_a_word_takes_four_cycles_from_any_port_to_any_port",
+    "a_blocked_class_does_not_hold_up_another",
+    "a_blocked_output_does_not_hold_up_another",
+    "packets_longer_than_buffers_cannot_lock_each_other",
+    "classes_share_an_output_evenly",
+    "an_idle_switch_changes_nothing",
+]
+
+
+def run_load(radix: int, depth: int, cycles: int, cases: str) -> None:
+    run_bench(SwitchLoad(load(radix, depth)), __name__, name=f"switchload{radix}",
+              testcase="saturated_it_carries_what_islip_promises_and_serves_every_pair",
+              env={"RADIX": str(radix), "DEPTH": str(depth), "CYCLES": str(cycles),
+                   "CASES": cases})
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_a_switch_delivers_in_four_cycles_without_blocking(build: str) -> None:
+    run_bench(Switch(BUILDS[build]), __name__, testcase=FUNCTION, env={"BUILD": build},
+              name=f"switch_{build}")
+
+
+def test_an_eight_port_switch_is_saturated_above_95_percent() -> None:
+    run_load(8, 64, 4000, "1:0:0.95 16:0:0.8 5:1:0.9")
+
+
+@pytest.mark.slow
+def test_a_48_port_switch_is_saturated_above_98_percent() -> None:
+    run_load(48, 512, 6000, "1:0:0.98 16:0:0.95 16:1:0.95")

@@ -64,25 +64,22 @@ class LaneArbiter(wiring.Component):
         if n == 1:
             m.d.comb += self.grant[0].eq(self.request[0])
             return m
+        # Of each requester, the lanes in which it comes behind the one served last.
         after = [Signal(lanes, name=f"after{index}") for index in range(n)]
         found = Signal(lanes)
         first = [self.request[index] & after[index] for index in range(n)]
         m.d.comb += found.eq(reduce(or_, first))
-        # A lane is passed down from requester to requester until one takes it.
-        passed, passes = ~self.accept, []
-        open_lanes = None
+        served = []  # lanes that an earlier requester has taken
         for index in range(n):
             pool = Signal(lanes, name=f"pool{index}")
             m.d.comb += pool.eq(first[index] | self.request[index] & ~found)
-            m.d.comb += self.grant[index].eq(pool if open_lanes is None else pool & open_lanes)
-            passes.append(None if open_lanes is None else ~open_lanes)
-            open_lanes = ~pool if open_lanes is None else open_lanes & ~pool
-        if self._policy is Policy.ROUND_ROBIN:
-            with m.If(self.accept.any()):
-                for index in range(1, n):
-                    # Behind the one that was served: some earlier requester took the lane.
+            earlier = reduce(or_, served) if served else None
+            m.d.comb += self.grant[index].eq(pool if earlier is None else pool & ~earlier)
+            if earlier is not None and self._policy is Policy.ROUND_ROBIN:
+                with m.If(self.accept.any()):
                     m.d.sync += after[index].eq(
-                        after[index] & passed | passes[index] & self.accept)
+                        after[index] & ~self.accept | earlier & self.accept)
+            served.append(pool)
         return m
 
 

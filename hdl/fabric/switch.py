@@ -61,7 +61,8 @@ class Switch(wiring.Component):
     region : ``In(SwitchRegion)``
         Which destinations are near; configuration.
     table : ``In(ValidSignature(table_entry(params)))``
-        Writes an entry of the port table; while there is no traffic that meets it.
+        Writes an entry of the port table, which counts from two cycles later, while there is no
+        traffic that meets it.
     links : ``Out(LinkSignature(link)).array(radix)``
     idle : ``Out(1)``
         With empty inputs nothing changes.

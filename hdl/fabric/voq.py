@@ -155,7 +155,7 @@ class VirtualOutputQueues(wiring.Component):
                 (flit_write, valid, slot, self.write_payload),
                 (tail_write, valid, slot, new.tail),
                 (next_write, pushed_behind, last_push.data, slot),
-                (first_write, valid, push_queue, slot),
+                (first_write, valid & ~pushed_behind, push_queue, slot),
                 (last_write, valid, push_queue, slot),
                 (whole_write, valid & new.tail, push_queue, slot),
                 # A queue that runs empty as it is written to goes on with the new flit. One that

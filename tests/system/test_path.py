@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import cocotb
@@ -71,6 +72,17 @@ async def allreduces_run_under_cocotb(dut):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_program_runs_on_the_engine(name):
     with SuperNode(EngineBackend(parse(SPEC), preset(PRESET), memory_bytes=MEMORY)) as sn:
+        getattr(path, name)(sn)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flit_bytes", [16, 64])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_program_runs_with_other_flits(name, flit_bytes):
+    small = preset(PRESET)
+    link = replace(small.link, flit_bytes=flit_bytes)
+    params = replace(small, router=replace(small.router, link=link))
+    with SuperNode(EngineBackend(parse(SPEC), params, memory_bytes=MEMORY)) as sn:
         getattr(path, name)(sn)
 
 

@@ -1,5 +1,8 @@
 """Bench of what a switch decides with: iSLIP and the arbiters of its lanes, in one build."""
 
+from functools import reduce
+from operator import or_
+
 import cocotb
 from amaranth.hdl import Module
 from amaranth.lib import wiring
@@ -121,9 +124,7 @@ async def each_lane_is_an_arbiter(dut):
         for klass in range(CLASSES):
             requests[klass] = rng.getrandbits(LANES)
             getattr(dut, f"lane_request__{klass}").value = requests[klass]
-        accept = rng.getrandbits(LANES)
-        for request in (requests[0] | requests[1] | requests[2],):
-            accept &= request
+        accept = rng.getrandbits(LANES) & reduce(or_, requests)
         dut.lane_accept.value = accept
 
     def sample() -> None:

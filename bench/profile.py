@@ -29,6 +29,10 @@ from hdl.topology import parse
 PRESET = "default"
 RUN = ("run", "allreduce", "--topology", "torus:2x2x2", "--bytes", "64K", "--preset", PRESET)
 _SIGNAL = re.compile(r"\bnetwork__DOT__(\w+)|\b(links|memory|host|gemm|done)___05F\w+")
+_TILE = ("Vnetwork___024root___eval", "Vnetwork___024root___nba", "Vnetwork___024root___ico",
+         "(anonymous namespace)::Tile")
+_ENGINE = ("supernode::Card", "supernode::Fabric::run", "supernode::ReadPort",
+           "supernode::WritePort")
 _NAME = re.compile(r"(?:\((\d+)\))?(?: ?(.*))?")
 _STATEMENT_ENDS = (";", "{", "}", ":")
 
@@ -61,7 +65,10 @@ def blocks_of(source: Path) -> list[str]:
 
 
 def costs(profile: Path) -> Iterator[tuple[str, str, int, int, int]]:
-    """(object, file, function's calls or 0, line, instructions) of callgrind's records."""
+    """(function, file, calls, line, instructions) of callgrind's records.
+
+    A record has either calls, of a function, or instructions, of a line.
+    """
     names: dict[tuple[str, str], str] = {}
     at = {"ob": "", "fl": "", "fn": "", "cfn": ""}
     line, inclusive = 0, False
@@ -80,13 +87,13 @@ def costs(profile: Path) -> Iterator[tuple[str, str, int, int, int]]:
             at["fl" if key in ("fi", "fe") else key] = name or ""
         elif equals and key == "calls":
             inclusive = True
-            yield at["ob"], at["cfn"], int(value.split()[0]), 0, 0
+            yield at["cfn"], "", int(value.split()[0]), 0, 0
         elif record and record[0] in "0123456789+-*":
             where, _, cost = record.partition(" ")
             line = (line if where == "*" else line + int(where) if where[0] in "+-"
                     else int(where))
             if not inclusive:
-                yield at["ob"], at["fl"], 0, line, int(cost)
+                yield at["fn"], at["fl"], 0, line, int(cost)
             inclusive = False
 
 
@@ -144,19 +151,16 @@ def report(folder: Path, hottest: int) -> None:
     total: Counter[str] = Counter()
     lines: Counter[tuple[str, int]] = Counter()
     evaluations = 0
-    for library, file, calls, line, cost in costs(folder / "profile"):
-        if not library.endswith("/engine.so"):
-            continue
+    for function, file, calls, line, cost in costs(folder / "profile"):
         if calls:
-            evaluations += calls * file.startswith("Vnetwork___024root___eval(")
+            evaluations += calls * function.startswith("Vnetwork___024root___eval(")
             continue
         source = Path(file).name
-        if source in blocks and 0 < line <= len(blocks[source]):
-            total[blocks[source][line - 1]] += cost
-            lines[source, line] += cost
-        elif source.startswith(("Vnetwork", "verilated", "glue_")):
-            total["evaluation itself"] += cost
-        else:
+        if function.startswith(_TILE):
+            at_line = source in blocks and 0 < line <= len(blocks[source])
+            total[blocks[source][line - 1] if at_line else "other"] += cost
+            lines[source, line] += cost * at_line
+        elif function.startswith(_ENGINE):
             total["engine"] += cost
     print(f"{evaluations} evaluations, {sum(total.values()) / evaluations:.0f} instructions each\n")
     print("| block | instructions | share |\n|---|---|---|")

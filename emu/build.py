@@ -39,8 +39,12 @@ ENGINE = Path(__file__).parent / "engine"
 HDL = Path(hdl.__file__ or "").parent
 WAIVERS = HDL / "waivers.vlt"
 
+#: `condition ? value : 0` is not turned into `value & mask`: blocks compute what is wide only while
+#: they have work, and a mask would compute it always.
+BRANCH_FLAGS = tuple(f"-fno-dfg-peephole-replace-cond-with-{branch}-branch-{value}"
+                     for branch in ("then", "else") for value in ("zero", "ones"))
 VERILATOR_FLAGS = ("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert",
-                   "--no-timing", "-Wno-fatal")
+                   "--no-timing", "-Wno-fatal", *BRANCH_FLAGS)
 #: Of the code that runs every cycle, of that which runs once, and of flat designs, which are
 #: compared with and not waited for.
 FAST_FLAGS = ("-O3",)

@@ -9,14 +9,22 @@ Each value is checked where it enters; errors name the value and what is accepte
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from hdl.fabric.arbiter import Policy
-
 __all__ = ["CardParams", "ComputeParams", "LinkParams", "MemoryParams", "NicParams", "PRESETS",
-           "RouterParams", "SwitchParams", "preset"]
+           "Policy", "RouterParams", "SwitchParams", "preset"]
+
+
+class Policy(enum.Enum):
+    """How an arbiter chooses."""
+
+    #: The requester after the one served last.
+    ROUND_ROBIN = "round-robin"
+    #: The lowest index.
+    FIXED = "fixed"
 
 
 def _check_range(name: str, value: int, low: int, high: int) -> None:

@@ -58,8 +58,8 @@ def run_bench(block: Any, module: str, *, testcase: str | list[str] | None = Non
     try:
         with FileLock(folder / "lock"):
             done = folder / "built"
-            source.write_text(text)
             if not done.exists():
+                source.write_text(text)
                 _lend_runtime(toolchain.version, folder)
             runner.build(sources=[source], hdl_toplevel=top, build_dir=folder,
                          build_args=["-Wno-fatal"], always=not done.exists(),

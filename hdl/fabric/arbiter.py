@@ -11,23 +11,13 @@ requesters. The pointer moves only when a grant is accepted, so an arbiter witho
 whose grants are not used, does not change.
 """
 
-import enum
-
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["Arbiter", "ArbiterModel", "Policy", "lowest_bit",
-           "one_hot_index"]
+from hdl.params import Policy
 
-
-class Policy(enum.Enum):
-    """How an arbiter chooses."""
-
-    #: The requester after the one served last.
-    ROUND_ROBIN = "round-robin"
-    #: The lowest index.
-    FIXED = "fixed"
+__all__ = ["Arbiter", "ArbiterModel", "lowest_bit", "one_hot_index"]
 
 
 def lowest_bit(mask: Value) -> Value:

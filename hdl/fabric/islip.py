@@ -25,7 +25,8 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.fabric.arbiter import Policy, lowest_bit
+from hdl.fabric.arbiter import lowest_bit
+from hdl.params import Policy
 
 __all__ = ["Islip", "IslipModel", "index_masks", "masked_index", "transpose"]
 

@@ -24,13 +24,13 @@ many arbiters as a word has bits for the price of one.
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.fabric.arbiter import Arbiter, Policy
+from hdl.fabric.arbiter import Arbiter
 from hdl.fabric.islip import Islip, index_masks, masked_index
-from hdl.params import SwitchParams
+from hdl.params import Policy, SwitchParams
 
 __all__ = ["LaneArbiter", "SwitchScheduler"]
 
@@ -69,7 +69,7 @@ class LaneArbiter(wiring.Component):
         found = Signal(lanes)
         first = [self.request[index] & after[index] for index in range(n)]
         m.d.comb += found.eq(reduce(or_, first))
-        served = []  # lanes that an earlier requester has taken
+        served: list[Value] = []  # lanes that an earlier requester has taken
         for index in range(n):
             pool = Signal(lanes, name=f"pool{index}")
             m.d.comb += pool.eq(first[index] | self.request[index] & ~found)

@@ -37,16 +37,15 @@ changes nothing, pointers of arbiters included.
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
-from amaranth.lib import data, memory, wiring
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.connect import connect
 from hdl.fabric.scheduler import SwitchScheduler
-from hdl.fabric.table import PortTable, SwitchRegion, table_entry
-from hdl.fabric.voq import VirtualOutputQueues
-from hdl.layouts import PacketHeader, flit
-from hdl.link.link import LinkEndpoint
+from hdl.fabric.switch_port import SwitchPort
+from hdl.fabric.table import SwitchRegion, table_entry
+from hdl.layouts import flit
 from hdl.params import SwitchParams
 from hdl.ports import LinkSignature, ValidSignature
 
@@ -84,7 +83,6 @@ class Switch(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         params, link = self._params, self._params.link
-        classes, lanes = link.classes, link.vcs_per_class
         m.submodules.scheduler = scheduler = SwitchScheduler(params)
 
         # They follow their inputs during reset, so that a tile out of reset is settled.
@@ -98,60 +96,32 @@ class Switch(wiring.Component):
         # The crossbar: a row per input that holds the flit on its way, read by every output.
         m.submodules.crossbar = crossbar = memory.Memory(
             shape=flit(link), depth=params.radix, init=[])
-        endpoints, inputs = [], []
-        for port, pins in enumerate(self.links):
-            m.submodules[f"endpoint{port}"] = endpoint = LinkEndpoint(link, reserve=True)
-            m.submodules[f"table{port}"] = table = PortTable(params)
-            m.submodules[f"queues{port}"] = queues = VirtualOutputQueues(params)
+        ports = []
+        for index, pins in enumerate(self.links):
+            m.submodules[f"shared_port{index}"] = port = SwitchPort(params)
             row = crossbar.write_port()
-            connect(m, wiring.flipped(pins), endpoint.link)
-            arrived, stored = endpoint.receive.payload, queues.write.payload
-            header = data.View(PacketHeader, Cat(pins.rx.payload[:128], Const(0, 128)))
-            # Of each class, the output of the packet that is arriving.
-            current = [Signal(params.port_bits, name=f"current{port}_{klass}")
-                       for klass in range(classes)]
-            klass_of = Signal.like(stored.klass, name=f"class{port}")
-            target = Signal(params.port_bits, name=f"target{port}")
+            connect(m, wiring.flipped(pins), port.link)
             m.d.comb += [
-                klass_of.eq(sum((arrived.vc >= klass * lanes) for klass in range(1, classes))),
-                target.eq(Mux(arrived.head, table.port, reduce(or_, (
-                    Mux(klass_of == klass, held, 0) for klass, held in enumerate(current))))),
-                table.region.eq(region),
-                table.write.valid.eq(entering),
-                table.write.payload.eq(entry),
-                table.valid.eq(endpoint.receive.valid & arrived.head),
-                table.dst.eq(header.dst),
-                queues.write.valid.eq(endpoint.receive.valid),
-                queues.write_payload.eq(pins.rx.payload),
-                stored.port.eq(target),
-                stored.klass.eq(klass_of),
-                stored.tail.eq(arrived.tail),
-                queues.pop.eq(scheduler.pop[port]),
-                queues.pop_port.eq(scheduler.pop_port[port]),
-                queues.pop_class.eq(scheduler.pop_class[port]),
-                endpoint.free.valid.eq(scheduler.pop_class[port].any()),
-                endpoint.free.payload.eq(lanes * sum(
-                    Mux(scheduler.pop_class[port][klass], klass, 0) for klass in range(classes))),
-                endpoint.reserve.eq(Cat(
-                    scheduler.charge[vc // lanes][port] if vc % lanes == 0 else Const(0)
-                    for vc in range(link.vcs))),
-                row.en.eq(queues.flit.valid),
-                row.addr.eq(port),
-                row.data.eq(queues.flit.payload),
+                port.region.eq(region),
+                port.table.valid.eq(entering),
+                port.table.payload.eq(entry),
+                port.pop.eq(scheduler.pop[index]),
+                port.pop_port.eq(scheduler.pop_port[index]),
+                port.pop_class.eq(scheduler.pop_class[index]),
+                port.charge.eq(Cat(charge[index] for charge in scheduler.charge)),
+                row.en.eq(port.flit.valid),
+                row.addr.eq(index),
+                row.data.eq(port.flit.payload),
             ]
-            for klass in range(classes):
+            for klass in range(link.classes):
                 m.d.comb += [
-                    scheduler.start[port][klass].eq(queues.start[klass]),
-                    scheduler.open[port][klass].eq(queues.open[klass]),
-                    scheduler.going[port][klass].eq(queues.going[klass]),
+                    scheduler.start[index][klass].eq(port.start[klass]),
+                    scheduler.open[index][klass].eq(port.open[klass]),
+                    scheduler.going[index][klass].eq(port.going[klass]),
                 ]
-                with m.If(endpoint.receive.valid & arrived.head & (klass_of == klass)):
-                    m.d.sync += current[klass].eq(table.port)
-            endpoints.append(endpoint)
-            inputs.append(queues)
-        m.d.comb += [scheduler.available[klass].eq(Cat(
-            endpoint.available[klass * lanes] for endpoint in endpoints))
-            for klass in range(classes)]
+            ports.append(port)
+        m.d.comb += [scheduler.available[klass].eq(Cat(port.available[klass] for port in ports))
+                     for klass in range(link.classes)]
 
         # What was matched crosses two cycles later.
         popped, crossing = Signal(params.radix), Signal(params.radix)
@@ -161,16 +131,14 @@ class Switch(wiring.Component):
             early, late = (Signal(params.radix, name=f"{name}{bit}") for name in ("early", "late"))
             m.d.sync += [early.eq(source), late.eq(early)]
             sources.append(late)
-        for port, endpoint in enumerate(endpoints):
+        for index, port in enumerate(ports):
             read = crossbar.read_port(domain="comb")
             m.d.comb += [
-                read.addr.eq(Cat(source[port] for source in sources)),
-                endpoint.send.valid.eq(crossing[port]),
-                endpoint.send.payload.eq(read.data),
+                read.addr.eq(Cat(source[index] for source in sources)),
+                port.send.valid.eq(crossing[index]),
+                port.send.payload.eq(read.data),
             ]
 
-        m.d.comb += self.idle.eq(
-            Cat(endpoint.idle for endpoint in endpoints).all()
-            & Cat(queues.empty for queues in inputs).all()
-            & ~Cat(popped, crossing, entering).any())
+        m.d.comb += self.idle.eq(Cat(port.idle for port in ports).all()
+                                 & ~Cat(popped, crossing, entering).any())
         return m

@@ -15,9 +15,12 @@ queues that ``going`` or ``start`` name. The packets of a class do not interleav
 
 *When a packet may start.* A packet may pass older ones of its class that wait for other outputs,
 but only when it is whole. One that is still arriving may start only if it is alone in the buffer
-of its class. Otherwise two switched packets could hold an output each and wait for rests that
-cannot arrive, because buffers are full of packets for the output that the other one holds. With
-this rule the buffer of a started packet has room for its rest as soon as its own flits leave.
+of its class. Otherwise a packet whose rest has little room, because the buffer is full of packets
+for a congested output, would hold another output and feed it by drops. A packet that finds no room
+to become whole waits until those before it have gone.
+
+*The rest of a started packet can always come in:* nothing else of its class can arrive before its
+tail, so every slot that its flits leave is for its own.
 """
 
 from functools import reduce
@@ -107,8 +110,8 @@ class VirtualOutputQueues(wiring.Component):
         last_write, (last_read, last_push) = ram("last", slot_shape, queues, reads=2)
         whole_write, whole_read = ram("whole_last", slot_shape, queues)
 
-        #: One bit per output: queues with flits; with a whole packet, or the rest of one, at the
-        #: front; within a packet; and whose front was left by a pop.
+        # One bit per output: queues with flits; with a tail, so that the packet at the front is
+        # whole; within a packet; and whose front was left by a pop.
         occupied, whole, opened, moved = (
             [Signal(radix, name=f"{name}{klass}") for klass in range(classes)]
             for name in ("occupied", "whole", "opened", "moved"))

@@ -4,7 +4,7 @@ from functools import reduce
 from operator import add
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.fabric.switch import Switch
@@ -29,6 +29,8 @@ class SwitchLoad(wiring.Component):
         Flits per packet.
     mixed : ``In(1)``
         Packets are of class 0 or 1 at random, rather than of class 0.
+    hold : ``In(1)``
+        Sinks take flits but free none, so that all buffers fill up.
     clear : ``In(1)``
         Forget what was delivered.
     sent, delivered : ``Out(32)``
@@ -46,7 +48,8 @@ class SwitchLoad(wiring.Component):
         self._params = params
         super().__init__({
             "table": In(ValidSignature(table_entry(params))),
-            "on": In(1), "length": In(8), "mixed": In(1), "clear": In(1),
+            "on": In(1), "length": In(8), "mixed": In(1), "hold": In(1),
+            "clear": In(1),
             "sent": Out(32), "delivered": Out(32), "fewest": Out(32), "served": Out(1),
             "wrong": Out(1), "idle": Out(1),
         })
@@ -72,28 +75,34 @@ class SwitchLoad(wiring.Component):
 
             left, packet = Signal(8, name=f"left{port}"), Signal(32, name=f"packet{port}")
             held_to, to = (Signal(params.port_bits, name=f"{n}{port}") for n in ("held_to", "to"))
-            held_class, klass = (Signal(name=f"{n}{port}") for n in ("held_class", "klass"))
+            held_second, second = (Signal(name=f"{n}{port}") for n in ("held_second", "second"))
             send, head, tail = peer.send, Signal(name=f"head{port}"), Signal(name=f"tail{port}")
             m.d.comb += [
                 head.eq(left == 0),
                 tail.eq(Mux(head, self.length == 1, left == 1)),
                 to.eq(Mux(head, (state[:16] * params.radix)[16:], held_to)),
-                klass.eq(Mux(head, self.mixed & state[16], held_class)),
+                second.eq(Mux(head, self.mixed & state[16], held_second)),
                 send.valid.eq((self.on | ~head) & Mux(
-                    klass, peer.available[lanes * (link.classes > 1)], peer.available[0])),
+                    second, peer.available[lanes * (link.classes > 1)], peer.available[0])),
                 send.payload.head.eq(head),
                 send.payload.tail.eq(tail),
-                send.payload.vc.eq(Mux(klass, lanes, 0)),
+                send.payload.vc.eq(Mux(second, lanes, 0)),
                 # Destination and source where a header has them.
                 send.payload.payload.eq(Cat(to | Signal(16), Signal(16) | port, packet)),
             ]
             with m.If(send.valid):
                 m.d.sync += [left.eq(Mux(head, self.length - 1, left - 1)), held_to.eq(to),
-                             held_class.eq(klass), packet.eq(packet + tail)]
+                             held_second.eq(second), packet.eq(packet + tail)]
             sends.append(send.valid)
 
             got, flit = peer.receive.valid, peer.receive.payload
-            m.d.comb += [peer.free.valid.eq(got), peer.free.payload.eq(flit.vc)]
+            kept = Signal(data.ArrayLayout(16, link.classes), name=f"kept{port}")
+            for klass in range(link.classes):
+                vc = klass * lanes
+                freed = peer.free.valid & (peer.free.payload == vc)
+                m.d.sync += kept[klass].eq(kept[klass] + (got & (flit.vc == vc)) - freed)
+                with m.If(kept[klass].any() & ~self.hold):
+                    m.d.comb += [peer.free.valid.eq(1), peer.free.payload.eq(vc)]
             count = Signal(32, name=f"count{port}")
             sources = Signal(params.radix, name=f"sources{port}")
             bad = Signal(name=f"bad{port}")

@@ -7,11 +7,11 @@ from amaranth.hdl import Module, Shape
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.fabric.arbiter import Arbiter, ArbiterModel, Policy
+from hdl.fabric.arbiter import Arbiter, ArbiterModel
 from hdl.fabric.buffer import VcBuffer, VcBufferModel, front_layout
 from hdl.fabric.route import Route, RouteConfig, channel_layout, route
 from hdl.layouts import NODE_BITS, field_slices, unpack
-from hdl.params import LinkParams, RouterParams
+from hdl.params import LinkParams, Policy, RouterParams
 from hdl.ports import DimConfig
 from tests.bench import Bench, run_bench
 from tests.hdl.fabric.fabrics import FABRICS, Fabric

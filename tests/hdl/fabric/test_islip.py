@@ -8,9 +8,10 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.fabric.arbiter import ArbiterModel, Policy
+from hdl.fabric.arbiter import ArbiterModel
 from hdl.fabric.islip import Islip, IslipModel
 from hdl.fabric.scheduler import LaneArbiter
+from hdl.params import Policy
 from tests.bench import Bench, run_bench
 
 N = 6

@@ -184,16 +184,36 @@ async def a_blocked_output_does_not_hold_up_another(dut):
 
 
 @cocotb.test()
-async def packets_longer_than_buffers_cannot_lock_each_other(dut):
+async def packets_longer_than_buffers_get_through(dut):
     switch = SwitchBench(dut)
     radix, depth = switch.params.radix, switch.link.vc_depth
     await switch.start()
     for _ in range(30):
         for port in range(radix):
-            # A short packet for one neighbour, and right behind it a long one for the other: each
-            # input holds what the next one waits for.
+            # A short packet for one neighbour, and right behind it a long one for the other.
             switch.inject(port, (port + 1) % radix, body=depth // 2)
             switch.inject(port, (port - 1) % radix, body=2 * depth)
+    await switch.settle()
+
+
+@cocotb.test()
+async def a_congested_input_holds_no_output_that_it_cannot_feed(dut):
+    switch = SwitchBench(dut)
+    bench, depth = switch.bench, switch.link.vc_depth
+    heads = 32 // switch.link.flit_bytes
+    await switch.start()
+    switch.peers[0].free_rate = 0.0
+    # All but two flits of the buffer of input 1 wait for output 0, then comes a long packet.
+    for _ in range((2 * depth - 2) // heads):
+        switch.inject(1, 0, body=0)
+    switch.inject(1, 2, body=60)
+    await bench.cycles(8 * depth)
+    before = len(switch.peers[2].received)
+    for _ in range(20):
+        switch.inject(3, 2, body=2)
+    flits = 20 * (2 + heads)
+    await bench.cycles(2 * flits + 10)
+    assert len(switch.peers[2].received) == before + flits
     await switch.settle()
 
 
@@ -238,8 +258,7 @@ async def an_idle_switch_changes_nothing(dut):
 @cocotb.test()
 async def saturated_it_carries_what_islip_promises_and_serves_every_pair(dut):
     params = load(int(os.environ["RADIX"]), int(os.environ["DEPTH"]))
-    cycles = int(os.environ["CYCLES"])
-    for name in ("on", "mixed", "clear", "table__valid", "length"):
+    for name in ("on", "mixed", "hold", "clear", "table__valid", "length"):
         getattr(dut, name).value = 0
     bench = Bench(dut, limit=50_000)
     await bench.start()
@@ -252,8 +271,15 @@ async def saturated_it_carries_what_islip_promises_and_serves_every_pair(dut):
 
     for case in os.environ["CASES"].split():
         length, mixed, least = case.split(":")
+        # Buffers take long to fill on their own, and a switch carries more as they do. With two
+        # classes, sinks that were held would give credit to one of them only.
         dut.length.value, dut.mixed.value, dut.on.value = int(length), int(mixed), 1
-        await bench.cycles(cycles // 4)
+        # Long enough for every pair to have had 20 packets on average.
+        cycles = max(int(os.environ["CYCLES"]), 20 * int(length) * params.radix)
+        dut.hold.value = 1 - int(mixed)
+        await bench.cycles((20 if int(mixed) else 3) * params.link.vc_depth)
+        dut.hold.value = 0
+        await bench.cycles(params.link.vc_depth + cycles // 4)
         dut.clear.value = 1
         await bench.cycles(1)
         dut.clear.value = 0
@@ -277,7 +303,8 @@ FUNCTION = [
     "unloaded_a_word_takes_four_cycles_from_any_port_to_any_port",
     "a_blocked_class_does_not_hold_up_another",
     "a_blocked_output_does_not_hold_up_another",
-    "packets_longer_than_buffers_cannot_lock_each_other",
+    "packets_longer_than_buffers_get_through",
+    "a_congested_input_holds_no_output_that_it_cannot_feed",
     "classes_take_turns_at_an_output",
     "an_idle_switch_changes_nothing",
 ]
@@ -296,10 +323,10 @@ def test_a_switch_delivers_in_four_cycles_without_blocking(build: str) -> None:
               name=f"switch_{build}")
 
 
-def test_an_eight_port_switch_is_saturated_above_95_percent() -> None:
-    run_load(8, 64, 4000, "1:0:0.95 16:0:0.8 5:1:0.9")
+def test_an_eight_port_switch_is_saturated_above_98_percent() -> None:
+    run_load(8, 256, 4000, "1:0:0.98 16:0:0.9 5:1:0.95")
 
 
 @pytest.mark.slow
 def test_a_48_port_switch_is_saturated_above_98_percent() -> None:
-    run_load(48, 512, 6000, "1:0:0.98 16:0:0.95 16:1:0.95")
+    run_load(48, 512, 4000, "1:0:0.98 16:0:0.95 16:1:0.95")

@@ -47,7 +47,7 @@ VERILATOR_FLAGS = ("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "
                    "--no-timing", "-Wno-fatal", *BRANCH_FLAGS)
 #: Of the code that runs every cycle, of that which runs once, and of flat designs, which are
 #: compared with and not waited for.
-FAST_FLAGS = ("-O3",)
+FAST_FLAGS: tuple[str, ...] = ("-O3",)
 SLOW_FLAGS = ("-O0",)
 FLAT_FLAGS = ("-O1",)
 ENGINE_FLAGS = ("-O3", "-Wall", "-Wextra", "-Werror")

@@ -175,8 +175,8 @@ class _Pins:
 
 
 def _flatten(signature: wiring.Signature) -> Iterable[tuple[tuple[str | int, ...], Any]]:
-    placeholder = signature.create(path=("pins",))
-    return [(path, member) for path, member, _ in signature.flatten(placeholder)]
+    pins = signature.create(path=("pins",))
+    return [(path, member) for path, member, _ in signature.flatten(pins)]
 
 
 def _width(member: Any) -> int:

@@ -51,6 +51,21 @@ USAGE = [
     ("demo --topology torus:0", ["'torus:0'", "at least 1"]),
     ("verilog router -o x.v", ["'router'", "network", "compute", "card"]),
     ("verilog card", ["--output"]),
+    ("topology", ["SPEC"]),
+    ("topology cube:4", ["'cube:4'", "ring", "mesh", "torus"]),
+    ("topology torus", ["'torus'", "ring", "mesh", "torus"]),
+    ("topology torus:2x0x2", ["'torus:2x0x2'", "size 0", "at least 1"]),
+    ("topology torus:2x2x2x2", ["'torus:2x2x2x2'", "1 to 3"]),
+    ("topology ring:-1", ["'-1'", "ring", "mesh", "torus"]),
+    ("topology ring:65537", ["ring:65537", "17 bits", "16"]),
+    ("topology torus:64x64x32", ["torus:64x64x32", "17 bits", "16"]),
+    ("topology torus:2x2 --preset small", ["torus:2x2", "2 dimensions", "1"]),
+    ("topology ring:2 --preset huge", ["'huge'", "default", "small"]),
+    ("topology ring:2 --seed x", ["'x'", "--seed"]),
+    ("topology torus:16x16x32 --svg x.svg --json x.json", ["--svg", "8,192", "1,024"]),
+    ("topology ring:2 --svg -/x", ["'-/x'", "writable"]),
+    ("topology ring:2 --svg x --json x", ["--svg", "JSON"]),
+    ("topology ring:2 mesh:2", ["mesh:2"]),
 ]
 
 

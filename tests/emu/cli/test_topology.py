@@ -143,35 +143,6 @@ def test_routes_that_can_deadlock_give_status_1_a_named_cycle_and_a_json_that_sa
     assert result["deadlock_free"] is False
 
 
-@pytest.mark.parametrize(("line", "named"), [
-    ("topology", ["SPEC"]),
-    ("topology cube:4", ["'cube:4'", "ring", "mesh", "torus"]),
-    ("topology torus", ["'torus'", "ring", "mesh", "torus"]),
-    ("topology torus:2x0x2", ["'torus:2x0x2'", "size 0", "at least 1"]),
-    ("topology torus:2x2x2x2", ["'torus:2x2x2x2'", "1 to 3"]),
-    ("topology ring:-1", ["'-1'", "ring", "mesh", "torus"]),
-    ("topology ring:65537", ["ring:65537", "17 bits", "16"]),
-    ("topology torus:64x64x32", ["torus:64x64x32", "17 bits", "16"]),
-    ("topology torus:2x2 --preset small", ["torus:2x2", "2 dimensions", "1"]),
-    ("topology ring:2 --preset huge", ["'huge'", "default", "small"]),
-    ("topology ring:2 --seed x", ["'x'", "--seed"]),
-    ("topology torus:16x16x32 --svg x.svg --json x.json", ["--svg", "8,192", "1,024"]),
-    ("topology ring:2 --svg -/x", ["'-/x'", "writable"]),
-    ("topology ring:2 --svg x --json x", ["--svg", "JSON"]),
-    ("topology ring:2 mesh:2", ["mesh:2"]),
-])
-def test_a_bad_request_is_one_line_that_names_the_value_and_leaves_nothing_behind(
-        line: str, named: list[str], capsys: Any, tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    outcome = invoke(capsys, line)
-    assert outcome.status == 2
-    assert outcome.out == ""
-    for text in named:
-        assert text in outcome.error
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("option", ["--svg", "--json"])
 @pytest.mark.parametrize("output", ["missing/folder/x", ".", "/proc/x", "file/x"])
 def test_an_unwritable_output_is_refused_and_nothing_is_left_behind(

@@ -1,4 +1,4 @@
-"""What the engine itself costs, apart from the tiles it evaluates."""
+"""What the engine itself costs, apart from the tiles it evaluates: ``python -m bench.engine``."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import sys
 import time
 from dataclasses import dataclass
 
-from hdl.params import CardParams
-from hdl.topology import Topology
-
-from .build import Progress
-from .emulator import EngineBackend, Tiles
+from emu.build import Progress
+from emu.emulator import EngineBackend
+from hdl.params import CardParams, preset
+from hdl.topology import Topology, parse
 
 __all__ = ["Overhead", "measure_overhead"]
 
@@ -32,10 +31,10 @@ class Overhead:
         return self.stepped_ns - self.tiles_ns
 
 
-def measure_overhead(topology: Topology, params: CardParams, tiles: Tiles | None = None, *,
+def measure_overhead(topology: Topology, params: CardParams, *,
                      cycles: int = 50_000, progress: Progress | None = None) -> Overhead:
     """Measure a machine at rest, once evaluating every card in every cycle and once skipping."""
-    eager = EngineBackend(topology, params, tiles=tiles, skip_idle=False, memory_bytes=1 << 20,
+    eager = EngineBackend(topology, params, skip_idle=False, memory_bytes=1 << 20,
                           progress=progress)
     eager.advance(1000)
     stepped = _spend(eager, cycles) / (cycles * topology.cards)
@@ -44,7 +43,7 @@ def measure_overhead(topology: Topology, params: CardParams, tiles: Tiles | None
 
     # One register write per quantum keeps the fabric from being skipped as a whole. Its cost and
     # that of the call count too: the figure is an upper bound that tightens with more cards.
-    lazy = EngineBackend(topology, params, tiles=tiles, memory_bytes=1 << 20, progress=progress)
+    lazy = EngineBackend(topology, params, memory_bytes=1 << 20, progress=progress)
     lazy.advance(1000)
     quanta = max(1, cycles // params.host_quantum)
     start = time.process_time_ns()
@@ -66,9 +65,6 @@ def _spend(backend: EngineBackend, cycles: int) -> float:
 
 def main() -> None:
     """Print what the default card costs on a ring of 8."""
-    from hdl.params import preset
-    from hdl.topology import parse
-
     overhead = measure_overhead(parse("ring:8"), preset("default"), cycles=5000,
                                 progress=lambda line: print(line, file=sys.stderr))
     print(f"stepped card-cycle   {overhead.stepped_ns:8.1f} ns\n"

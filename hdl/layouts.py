@@ -26,8 +26,9 @@ from .params import LinkParams
 __all__ = [
     "ADDRESS_BITS", "CYCLE_BITS", "NODE_BITS", "NO_COUNTER",
     "Accumulate", "Command", "CommandFlags", "Completion", "DType", "Descriptor", "Format",
-    "GlobalAddress", "LinkKind", "Op", "PacketFlags", "PacketHeader", "PacketOp", "ReduceOp",
-    "Status", "field_slices", "flit", "link_word", "pack", "unpack",
+    "GlobalAddress", "LinkFault", "LinkKind", "LinkStatus", "Op", "PacketFlags", "PacketHeader",
+    "PacketOp", "ReduceOp", "RouteEntry", "RouteLevel", "RouteWrite", "Status", "field_slices",
+    "flit", "link_word", "pack", "unpack",
 ]
 
 #: Offset within a card's memory.
@@ -53,6 +54,8 @@ class Op(enum.Enum, shape=8):
     ATOMIC = 5
     GEMM = 6
     COPY = 7
+    #: Write an entry of this card's route table, in ``source`` (see ``fabric/table``).
+    ROUTE = 8
 
 
 class CommandFlags(data.Struct):
@@ -142,6 +145,67 @@ class LinkKind(enum.Enum, shape=1):
     START = 1
 
 
+class LinkFault(enum.Enum, shape=3):
+    """Why a link is down."""
+
+    NONE = 0
+    #: The signal went away.
+    SIGNAL = 1
+    #: The other end was reset.
+    PEER_RESET = 2
+    #: The other end is built or configured differently.
+    MISMATCH = 3
+    #: The same flit was resent too often.
+    REPLAY_LIMIT = 4
+    #: The other end took the link down.
+    PEER_DOWN = 5
+
+
+class LinkStatus(data.Struct):
+    """State of one end of a link, as registers show it."""
+
+    down: 1
+    fault: LinkFault
+    reserved: 28
+    #: Total of flits sent again.
+    replays: 32
+
+
+class RouteLevel(data.Struct):
+    """One level of a route table: destinations with ``dst & mask == value`` look up the field
+    ``dst >> shift``. An invalid level matches nothing."""
+
+    mask: NODE_BITS
+    value: NODE_BITS
+    shift: 4
+    valid: 1
+    reserved: 3
+
+
+class RouteEntry(data.Struct):
+    """One entry of a route table."""
+
+    index: 12
+    #: Port that the packet leaves by.
+    port: 6
+    #: Lane there, if ``fixed``; otherwise a packet keeps the lane on which it came.
+    lane: 3
+    fixed: 1
+    #: Input port whose table is written, unless it is those of all.
+    input: 6
+    every_input: 1
+    reserved: 11
+
+
+class RouteWrite(data.Struct):
+    """A write to a route table: ``body`` is a :class:`RouteEntry` or a :class:`RouteLevel`."""
+
+    body: 40
+    level: 2
+    entry: 1
+    reserved: 5
+
+
 class Format(enum.Enum, shape=4):
     """Operand and result formats of a GEMM."""
 
@@ -171,7 +235,8 @@ def link_word(params: LinkParams) -> data.StructLayout:
     ``strobe`` is set when the word holds a flit or a total that changed or is due; a word without
     it is *empty* and is not transported. The flit slot is meaningful while ``valid``; the control
     slot carries the freed-credit total of one VC while ``credit``, and the ack total while
-    ``acks``. A plain link leaves ``seq``, ``acks``, ``ack`` and ``crc`` zero.
+    ``acks``. A plain link leaves ``seq``, ``turn``, ``acks``, ``ack``, ``asked`` and ``crc`` zero;
+    a reliable one numbers every word (see ``link/replay``).
 
     The payload comes first so that it sits on machine-word boundaries in a simulator.
     """
@@ -183,14 +248,21 @@ def link_word(params: LinkParams) -> data.StructLayout:
         "valid": unsigned(1),
         "head": unsigned(1),
         "tail": unsigned(1),
+        # Of a tail: the packet was cut; this flit carries nothing.
+        "poison": unsigned(1),
         "vc": unsigned(params.vc_bits),
+        # Number of the flit or, in a word without one, of the next flit.
         "seq": unsigned(params.seq_bits),
+        # Total of replays that were asked for and begun, modulo 2.
+        "turn": unsigned(1),
         # control slot
         "credit": unsigned(1),
         "credit_vc": unsigned(params.vc_bits),
         "freed": unsigned(params.total_bits),
         "acks": unsigned(1),
         "ack": unsigned(params.seq_bits),
+        # Total of replays that this end asks for, modulo 2.
+        "asked": unsigned(1),
         "crc": unsigned(32),
     })
 
@@ -202,6 +274,7 @@ def flit(params: LinkParams) -> data.StructLayout:
         "payload": unsigned(params.flit_bits),
         "head": unsigned(1),
         "tail": unsigned(1),
+        "poison": unsigned(1),
         "vc": unsigned(params.vc_bits),
     })
 
@@ -222,7 +295,8 @@ class PacketHeader(data.Struct):
     reserved0: 7
     #: Scratch space of routers.
     route: 16
-    #: Congestion marks, flow group, path and end-to-end sequence of multi-path transport.
+    #: Congestion marks, flow group, path and end-to-end sequence of multi-path transport. In a full
+    #: mesh, ``path`` p > 0 asks for the way over the node with coordinate p − 1.
     ecn: 2
     group: 6
     path: 8
@@ -238,8 +312,11 @@ class PacketHeader(data.Struct):
     address: ADDRESS_BITS
     #: Payload bytes, 0…4096; in a response, those of the request.
     length: 13
-    reserved2: 3
-    #: Counter at the target that the packet adds 1 to, or :data:`NO_COUNTER`.
+    #: Of the requester's slot, echoed by its response: it tells answers to the slot's present
+    #: command from late ones to a command that timed out there.
+    generation: 3
+    #: Counter at the target that the packet adds 1 to, or :data:`NO_COUNTER`. In a response with
+    #: ``LINK_DOWN``: the port of the dead link at node ``src``.
     counter: 8
     dtype: DType
     redop: ReduceOp
@@ -268,7 +345,9 @@ class Command(data.Struct):
     target_counter: 8
     #: Counter of this card that completion adds 1 to, or :data:`NO_COUNTER`.
     local_counter: 8
-    reserved0: 56
+    #: Path of all packets, see :class:`PacketHeader`.
+    path: 8
+    reserved0: 48
     # --- 16 B
     #: The wait ends when (total − wait_value) mod 2^32 < 2^31.
     wait_value: 32
@@ -334,7 +413,7 @@ class Completion(data.Struct):
     tag: 16
     #: Node that refused the command, when ``status`` says that one did.
     peer: NODE_BITS
-    #: Link that died, when ``status`` is ``LINK_DOWN``.
+    #: Port of ``peer`` whose link died, when ``status`` is ``LINK_DOWN``.
     link: 8
     #: Cycle of the doorbell that made the command visible.
     posted: CYCLE_BITS

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 __all__ = ["CardParams", "ComputeParams", "LinkParams", "MemoryParams", "NicParams", "PRESETS",
-           "Policy", "RouterParams", "SwitchParams", "preset"]
+           "Policy", "RouterParams", "SwitchParams", "TrafficParams", "preset"]
 
 
-class Policy(enum.Enum):
+class Policy(enum.StrEnum):
     """How an arbiter chooses."""
 
     #: The requester after the one served last.
@@ -55,7 +55,12 @@ class LinkParams:
     vc_depth: int = 48
     #: Width of flit sequence numbers; twice the replay window must fit.
     seq_bits: int = 10
+    #: Survive bit errors: CRC, sequence numbers, replay, and a bring-up that compares both ends.
+    #: A plain link delivers every flit in the same cycle as a reliable one without errors.
     reliable: bool = False
+    #: Of a reliable link: it repeats its totals whenever ``now`` is a multiple of this, a power of
+    #: two; unanswered flits are sent again after one to two of these.
+    refresh: int = 256
 
     def __post_init__(self) -> None:
         _check_choice("flit_bytes", self.flit_bytes, (16, 32, 64))
@@ -64,8 +69,10 @@ class LinkParams:
         _check_range("vcs_per_class", self.vcs_per_class, 1, 8)
         _check_range("vc_depth", self.vc_depth, 2, 1024)
         _check_range("seq_bits", self.seq_bits, 4, 16)
-        if self.reliable:
-            raise ValueError("reliable must be False: the replaying link is not available")
+        _check_choice("refresh", self.refresh, tuple(1 << bits for bits in range(4, 17)))
+        if self.reliable and 2 * self.replay_depth > 1 << self.seq_bits:
+            raise ValueError(f"seq_bits must be at least {self.replay_depth.bit_length()} for a "
+                             f"replay window of {self.replay_depth} flits, not {self.seq_bits}")
 
     @property
     def flit_bits(self) -> int:
@@ -84,27 +91,54 @@ class LinkParams:
         """Width of a freed-credit total: its modulus is above the depth it counts."""
         return self.vc_depth.bit_length()
 
+    @property
+    def replay_depth(self) -> int:
+        """Flits that may be unacknowledged on a reliable link: a power of two of at least the
+        round trip from a reserved place to the ack that frees it (see ``link/replay``)."""
+        return 1 << (2 * self.latency + 7).bit_length()
+
 
 @dataclass(frozen=True, kw_only=True)
 class RouterParams:
-    """An input-buffered virtual-channel router for up to three dimensions.
+    """An input-buffered virtual-channel router.
 
-    Ports are numbered ``2*d`` for the + direction of dimension ``d``, ``2*d + 1`` for its
-    − direction, then one local port per rail.
+    Ports are numbered dimension by dimension, then one local port per rail. What a dimension is
+    (line, ring, full mesh, uplink) is configuration; its number of ports is elaborated. A line or
+    ring takes the first two ports of its dimension, + first; a full mesh of n nodes n − 1 of them,
+    in the order of the other nodes' coordinates; an uplink the first one.
     """
 
     link: LinkParams = field(default_factory=LinkParams)
-    dims: int = 3
+    #: Link ports of each dimension.
+    dim_ports: tuple[int, ...] = (2, 2, 2)
     rails: int = 1
+    #: Minimal adaptive routing: the lanes of a class are escape lanes (see ``fabric/route``) and,
+    #: above them, adaptive ones.
+    adaptive: bool = False
+    #: Bits of the destination that index the route table; 0 for computed routes alone.
+    table_bits: int = 0
 
     def __post_init__(self) -> None:
-        _check_range("dims", self.dims, 1, 3)
+        _check_range("number of dimensions", len(self.dim_ports), 1, 4)
+        for ports in self.dim_ports:
+            _check_range("ports of a dimension", ports, 1, 63)
         _check_range("rails", self.rails, 1, 6)
+        _check_range("ports of a router", self.ports, 2, 64)
+        _check_range("table_bits", self.table_bits, 0, 12)
+
+    @property
+    def dims(self) -> int:
+        """Number of dimensions."""
+        return len(self.dim_ports)
+
+    def port_base(self, dim: int) -> int:
+        """First port of a dimension."""
+        return sum(self.dim_ports[:dim])
 
     @property
     def links(self) -> int:
         """Number of link ports."""
-        return 2 * self.dims
+        return sum(self.dim_ports)
 
     @property
     def ports(self) -> int:
@@ -115,19 +149,26 @@ class RouterParams:
 @dataclass(frozen=True, kw_only=True)
 class SwitchParams:
     """An input-queued crossbar switch. ``link.vc_depth`` is the buffer of one class at one input,
-    shared by its virtual output queues; only lane 0 of a class is in use."""
+    shared by its virtual output queues; only lane 0 of a class is in use.
+
+    The outputs are spread over ``speedup`` *planes*: output ``p`` is number ``p // speedup`` of
+    plane ``p % speedup``.
+    """
 
     link: LinkParams = field(default_factory=LinkParams)
     radix: int = 48
     #: Of iSLIP, per cycle.
     iterations: int = 2
     policy: Policy = Policy.ROUND_ROBIN
-    #: Bits of the destination that index the port table.
+    #: Flits that an input may give per cycle, each to an output of another plane.
+    speedup: int = 2
+    #: Bits of the destination that index a level of the route table.
     table_bits: int = 8
 
     def __post_init__(self) -> None:
         _check_range("radix", self.radix, 2, 64)
         _check_range("iterations", self.iterations, 1, 8)
+        _check_choice("speedup", self.speedup, (1, 2, 4))
         _check_range("table_bits", self.table_bits, 1, 12)
         if not isinstance(self.policy, Policy):
             raise ValueError(f"policy must be one of {', '.join(map(str, Policy))}, "
@@ -136,6 +177,35 @@ class SwitchParams:
     @property
     def port_bits(self) -> int:
         return (self.radix - 1).bit_length()
+
+    @property
+    def plane_ports(self) -> int:
+        """Outputs of a plane."""
+        return -(-self.radix // self.speedup)
+
+    @property
+    def plane_bits(self) -> int:
+        """Bits that number them."""
+        return max(1, (self.plane_ports - 1).bit_length())
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrafficParams:
+    """A node that makes and checks traffic in place of a card: a router and a generator."""
+
+    router: RouterParams = field(default_factory=RouterParams)
+    #: Destinations that a node may be given with weights of their own.
+    targets: int = 16
+    #: Bins of the latency histogram.
+    bins: int = 1024
+
+    def __post_init__(self) -> None:
+        _check_range("targets", self.targets, 1, 64)
+        _check_range("bins", self.bins, 16, 1 << 16)
+
+    @property
+    def link(self) -> LinkParams:
+        return self.router.link
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,9 +291,12 @@ class CardParams:
 #: Named machines, so that numbers mean the same everywhere.
 PRESETS: Mapping[str, CardParams] = MappingProxyType({
     "default": CardParams(),
+    # What network simulators compare with: links of one cycle, one class of four short VCs.
+    "booksim": CardParams(
+        router=RouterParams(link=LinkParams(latency=1, classes=1, vcs_per_class=4, vc_depth=8))),
     # Small buffers and array: the same behaviour in tests for a fraction of the build.
     "small": CardParams(
-        router=RouterParams(dims=1),
+        router=RouterParams(dim_ports=(2,)),
         nic=NicParams(queues=2, counters=16, mtu=256, slots=4),
         compute=ComputeParams(array=4)),
 })

@@ -12,19 +12,23 @@ Rules that hold on every tile (the engine relies on them):
   propagate them every cycle.
 """
 
-from amaranth.hdl import unsigned
-from amaranth.lib import data, stream, wiring
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from amaranth.hdl import Shape, unsigned
+from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .layouts import ADDRESS_BITS, CYCLE_BITS, NODE_BITS, Status, link_word
-from .params import CardParams, LinkParams, RouterParams
+from .layouts import ADDRESS_BITS, CYCLE_BITS, NODE_BITS, Status, link_word, pack
+from .params import CardParams, LinkParams, RouterParams, SwitchParams, TrafficParams
 from .registers import HOST_ADDRESS_BITS
 
 __all__ = [
-    "MEMORY_TAG_BITS", "ComputeSignature", "ConfigSignature", "DimConfig", "GemmDone",
+    "MEMORY_TAG_BITS", "ComputeSignature", "ConfigSignature", "DimConfig", "DimKind",
+    "GemmDone",
     "GemmRequest", "HostSignature", "LinkSignature", "MemoryReadSignature",
-    "MemoryWriteSignature", "NetworkSignature", "RailMemorySignature", "ValidSignature",
-    "memory_index_bits",
+    "MemoryWriteSignature", "NetworkSignature", "RailMemorySignature", "SwitchSignature",
+    "TrafficSignature", "ValidSignature", "memory_index_bits", "pack_dims",
 ]
 
 #: Requester's tag, returned with the data of a memory read.
@@ -130,17 +134,37 @@ class HostSignature(wiring.Signature):
         })
 
 
+class DimKind(enum.Enum, shape=2):
+    """What a dimension of a router is."""
+
+    #: Neighbours in a row: a dimension of a mesh.
+    LINE = 0
+    #: The row closed to a ring: a dimension of a torus.
+    RING = 1
+    #: Every two nodes have a link: a full mesh.
+    FULL = 2
+    #: All other nodes are behind the dimension's first port: a link to a switch.
+    UP = 3
+
+
 class DimConfig(data.Struct):
     """One dimension of the fabric, as a router sees it.
 
-    A node id packs one coordinate field per dimension. All three values are in place within the
-    id: ``mask`` covers the field, ``size`` is the number of nodes shifted to the field's position
-    (0 in a dimension that is not there), and ``wrap`` closes the dimension to a ring.
+    A node id packs one coordinate field per dimension. ``mask`` and ``size`` are in place within
+    the id: ``mask`` covers the field, ``size`` is the number of nodes shifted to the field's
+    position (0 in a dimension that is not there). An uplink needs a mask alone.
     """
 
     mask: NODE_BITS
     size: NODE_BITS + 1
-    wrap: 1
+    kind: DimKind
+
+
+def pack_dims(dims: Iterable[Mapping[str, Any]]) -> int:
+    """Pack ``DimConfig`` values of all dimensions of a router, the first at the lowest bits."""
+    width = Shape.cast(DimConfig).width
+    return sum(int.from_bytes(pack(DimConfig, values), "little") << width * place
+               for place, values in enumerate(dims))
 
 
 class ConfigSignature(wiring.Signature):
@@ -200,6 +224,35 @@ class ComputeSignature(wiring.Signature):
             "done": Out(stream.Signature(GemmDone)),
             "read": Out(MemoryReadSignature(flit_bytes)).array(params.compute.read_ports),
             "write": Out(MemoryWriteSignature(flit_bytes)),
+            "idle": Out(1),
+            "wake": Out(CYCLE_BITS),
+        })
+
+
+class SwitchSignature(wiring.Signature):
+    """The tile of a switch. Its host port writes the route table and reads the state of links."""
+
+    def __init__(self, params: SwitchParams) -> None:
+        super().__init__({
+            "now": In(CYCLE_BITS),
+            "node": In(NODE_BITS),
+            "links": Out(LinkSignature(params.link)).array(params.radix),
+            "host": Out(HostSignature()),
+            "idle": Out(1),
+            "wake": Out(CYCLE_BITS),
+        })
+
+
+class TrafficSignature(wiring.Signature):
+    """A node of traffic: a router with a generator and checker at its local ports. Its host port
+    sets the traffic up and reads what came of it."""
+
+    def __init__(self, params: TrafficParams) -> None:
+        super().__init__({
+            "now": In(CYCLE_BITS),
+            "config": In(ConfigSignature(params.router)),
+            "links": Out(LinkSignature(params.link)).array(params.router.links),
+            "host": Out(HostSignature()),
             "idle": Out(1),
             "wake": Out(CYCLE_BITS),
         })

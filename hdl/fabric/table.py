@@ -1,105 +1,119 @@
-"""Port table: where a switch sends a packet, by its destination alone.
+"""Route table: where a node sends a packet, by its destination alone.
 
-A switch stands anywhere in a topology, so what it must know about node ids is a table that software
-writes before traffic. A table of all 65,536 ids at each of 48 inputs would be larger than the
-buffers; but a switch only ever looks at one coordinate field of the id, and at another one where
-the destination is not below it. So the table has two pages, and an index is a field of the id::
+A table of all 65,536 node ids at every input would be larger than the buffers; but a node only
+ever looks at one coordinate field of an id, and at which one depends on how far away the
+destination is. So the table has up to four *levels*, tried in their order::
 
-    near  = dst & mask == value          is the destination below this switch?
-    index = dst >> (near_shift if near else far_shift), its low ``table_bits`` bits
-    port  = table[near, index]
+    level = first valid one with dst & mask == value
+    index = dst >> shift, its low ``table_bits`` bits
+    entry = table[level, index]
 
-A single crossbar uses the near page alone (``mask`` = ``value`` = 0). A leaf of a Clos finds its
-own nodes by their low field, and spreads the others over its uplinks by any field of theirs; a
-spine finds leaves by the high field. The choice depends on the destination alone, so packets to
-one node stay in order.
+A single crossbar needs one level (``mask`` = ``value`` = 0). A leaf of a Clos finds its own nodes
+by their low field, and spreads the others over its uplinks by any field of theirs; a switch of a
+board tells board, rack and beyond. The choice depends on the destination alone, so packets to one
+node stay in order. Where no level matches, a router computes its route instead.
 
-Latency law: combinational from the header to the port; ``region`` is taken through a register,
-and an entry written in cycle ``t`` counts from ``t + 1``. The table survives reset and is not
-defined before it is written; every entry that packets meet must name a port that exists.
+Latency law: combinational from the header to the entry; an entry or level written in cycle ``t``
+counts from ``t + 1``. Levels are invalid after reset. Entries survive it and are not defined before
+they are written; every entry that packets meet must name a port that exists. Software writes while
+no packet is under way.
 """
 
-from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
+from collections.abc import Mapping, Sequence
+
+from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.layouts import NODE_BITS
-from hdl.params import SwitchParams
+from hdl.layouts import NODE_BITS, RouteEntry, RouteLevel, RouteWrite
 from hdl.ports import ValidSignature
 
-__all__ = ["PortTable", "SwitchRegion", "table_entry", "table_index"]
+__all__ = ["LEVELS", "RouteChoice", "RouteTable", "table_index"]
+
+#: Levels of a table.
+LEVELS = 4
 
 
-class SwitchRegion(data.Struct):
-    """Which destinations are near, and the fields that index the two pages of the table."""
+class RouteChoice(data.Struct):
+    """What an entry says, see ``RouteEntry``."""
 
-    mask: NODE_BITS
-    value: NODE_BITS
-    near_shift: 4
-    far_shift: 4
-
-
-def table_entry(params: SwitchParams) -> data.StructLayout:
-    """Layout of a write to the port table."""
-    return data.StructLayout({
-        "index": unsigned(params.table_bits), "near": 1, "port": unsigned(params.port_bits)})
+    port: 6
+    lane: 3
+    fixed: 1
 
 
-def table_index(dst: int, region: dict[str, int], table_bits: int) -> tuple[int, int]:
-    """Return (index, near) of a destination: the reference model of the look-up."""
-    near = int(dst & region["mask"] == region["value"])
-    shift = region["near_shift" if near else "far_shift"]
-    return dst >> shift & (1 << table_bits) - 1, near
+def table_index(dst: int, levels: Sequence[Mapping[str, int]],
+                table_bits: int) -> tuple[int, int] | None:
+    """Return (level, index) of a destination, or ``None`` where no level matches: the reference
+    model of the look-up. Only valid levels are given."""
+    for number, level in enumerate(levels):
+        if dst & level["mask"] == level["value"]:
+            return number, dst >> level["shift"] & (1 << table_bits) - 1
+    return None
 
 
-class PortTable(wiring.Component):
-    """The look-up of one input. Without ``valid`` its output means nothing.
+class RouteTable(wiring.Component):
+    """The look-up of one input port. Without ``valid`` its outputs mean nothing.
+
+    Parameters
+    ----------
+    table_bits : int
+        Bits of the destination that index a level.
+    input_port : int or Value
+        Number of the input port, which writes may name; a register where equal ports are to be one
+        module.
 
     Members
     -------
-    region : ``In(SwitchRegion)``
-        Configuration, from a register.
-    write : ``In(ValidSignature(table_entry(params)))``
+    write : ``In(ValidSignature(RouteWrite))``
+        From registers.
     valid : ``In(1)``
         There is a header.
     dst : ``In(16)``
         Its destination.
-    port : ``Out(port_bits)``
+    match : ``Out(1)``
+        A level matches.
+    choice : ``Out(RouteChoice)``
     """
 
-    def __init__(self, params: SwitchParams) -> None:
-        self._params = params
+    def __init__(self, table_bits: int, *, input_port: int | Value = 0) -> None:
+        self._table_bits, self._input_port = table_bits, input_port
         super().__init__({
-            "region": In(SwitchRegion),
-            "write": In(ValidSignature(table_entry(params))),
+            "write": In(ValidSignature(RouteWrite)),
             "valid": In(1),
             "dst": In(NODE_BITS),
-            "port": Out(params.port_bits),
+            "match": Out(1),
+            "choice": Out(RouteChoice),
         })
-
-    @property
-    def params(self) -> SwitchParams:
-        return self._params
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        params, region = self._params, self.region
+        levels = Signal(data.ArrayLayout(RouteLevel, LEVELS))
         m.submodules.entries = entries = memory.Memory(
-            shape=unsigned(params.port_bits), depth=2 << params.table_bits, init=[])
+            shape=RouteChoice, depth=LEVELS << self._table_bits, init=[])
         write, read = entries.write_port(), entries.read_port(domain="comb")
-        entry = self.write.payload
-        near, field = Signal(), Signal(params.table_bits)
+        told = self.write.payload
+        entry = data.View(RouteEntry, told.body)
+        with m.If(self.write.valid & ~told.entry):
+            m.d.sync += levels[told.level].eq(told.body)
         m.d.comb += [
-            write.en.eq(self.write.valid),
-            write.addr.eq(Cat(entry.index, entry.near)),
-            write.data.eq(entry.port),
-            read.addr.eq(Cat(field, near)),
-            self.port.eq(read.data),
+            write.en.eq(self.write.valid & told.entry
+                        & (entry.every_input | (entry.input == self._input_port))),
+            write.addr.eq(Cat(entry.index[:self._table_bits], told.level)),
+            write.data.port.eq(entry.port),
+            write.data.lane.eq(entry.lane),
+            write.data.fixed.eq(entry.fixed),
+            self.choice.eq(read.data),
         ]
         # Inside If: a simulator then pays for headers only.
+        matches = Signal(LEVELS)
+        level, shift = Signal(range(LEVELS)), Signal(4)
         with m.If(self.valid):
-            m.d.comb += [
-                near.eq((self.dst & region.mask) == region.value),
-                field.eq(self.dst >> Mux(near, region.near_shift, region.far_shift)),
-            ]
+            m.d.comb += matches.eq(Cat(
+                each.valid & ((self.dst & each.mask) == each.value) for each in levels))
+            m.d.comb += self.match.eq(matches.any())
+            for number in reversed(range(LEVELS)):
+                with m.If(matches[number]):
+                    m.d.comb += [level.eq(number), shift.eq(levels[number].shift)]
+            m.d.comb += read.addr.eq(Cat((self.dst >> shift)[:self._table_bits], level))
         return m

@@ -16,7 +16,7 @@ Who guarantees what
   block then guarantees that no receive buffer ever overflows.
 * The user of :class:`CreditReceiver` frees a VC once per flit that left its buffer. The block
   guarantees that every change is told, each changed VC within ``vcs`` accepted tells, and that
-  nothing is told twice without a change.
+  nothing is told twice without a change, unless it is asked to.
 * Neither guarantees anything about the other end's reset: both ends start together, or the link
   brings them up (see ``up`` of the link endpoint).
 
@@ -51,6 +51,12 @@ class CreditSender(wiring.Component):
     ``freed`` plus the depth. ``limit - sent`` is from 0 to the depth, so a VC has room exactly if
     the two differ.
 
+    Parameters
+    ----------
+    params : LinkParams
+    roomy : bool
+        Have the output of that name.
+
     Members
     -------
     charge : ``In(vcs)``
@@ -59,15 +65,20 @@ class CreditSender(wiring.Component):
         A total told by the receiver.
     available : ``Out(vcs)``
         VCs with room, a function of registers.
+    roomy : ``Out(vcs)``
+        VCs with room for at least half the depth, likewise.
     """
 
-    def __init__(self, params: LinkParams) -> None:
-        self._params = params
-        super().__init__({
+    def __init__(self, params: LinkParams, *, roomy: bool = False) -> None:
+        self._params, self._roomy = params, bool(roomy)
+        members = {
             "charge": In(params.vcs),
             "learn": In(ValidSignature(credit_update(params))),
             "available": Out(params.vcs),
-        })
+        }
+        if roomy:
+            members["roomy"] = Out(params.vcs)
+        super().__init__(members)
 
     @property
     def params(self) -> LinkParams:
@@ -87,11 +98,20 @@ class CreditSender(wiring.Component):
                          for vc in range(params.vcs)]
         differences = data.View(totals, sent.as_value() ^ limit.as_value())
         m.d.comb += self.available.eq(Cat(differences[vc].any() for vc in range(params.vcs)))
+        if self._roomy:
+            m.d.comb += self.roomy.eq(Cat(
+                (limit[vc] - sent[vc])[:params.total_bits] >= (params.vc_depth + 1) // 2
+                for vc in range(params.vcs)))
         return m
 
 
 class CreditReceiver(wiring.Component):
     """The receiver's side: totals of freed flits, and which of them the sender must still hear.
+
+    Parameters
+    ----------
+    params : LinkParams
+        A reliable link can lose what was told: its receiver has ``refresh`` and ``retell``.
 
     Members
     -------
@@ -102,15 +122,22 @@ class CreditReceiver(wiring.Component):
         registers.
     told : ``In(1)``
         ``tell`` is on its way.
+    refresh : ``In(1)``
+        The total of one VC, the next at every refresh, must be told again.
+    retell : ``In(1)``
+        All totals must be told again.
     """
 
     def __init__(self, params: LinkParams) -> None:
         self._params = params
-        super().__init__({
+        members = {
             "free": In(params.vcs),
             "tell": Out(ValidSignature(credit_update(params))),
             "told": In(1),
-        })
+        }
+        if params.reliable:
+            members |= {"refresh": In(1), "retell": In(1)}
+        super().__init__(members)
 
     @property
     def params(self) -> LinkParams:
@@ -132,7 +159,13 @@ class CreditReceiver(wiring.Component):
         ]
 
         # A flit freed while its total is being told is not in what is told: it stays changed.
-        m.d.sync += changed.eq(changed & ~Mux(self.told, arbiter.grant, 0) | self.free)
+        again = 0
+        if params.reliable:
+            turn = Signal(params.vcs, init=1)
+            again = Mux(self.retell, (1 << params.vcs) - 1, Mux(self.refresh, turn, 0))
+            with m.If(self.refresh):
+                m.d.sync += turn.eq(turn.rotate_left(1))
+        m.d.sync += changed.eq(changed & ~Mux(self.told, arbiter.grant, 0) | self.free | again)
         with m.If(self.free.any()):
             m.d.sync += [freed[vc].eq(freed[vc] + self.free[vc]) for vc in range(params.vcs)]
         return m
@@ -166,23 +199,32 @@ class CreditReceiverModel:
     def __init__(self, params: LinkParams) -> None:
         self._params = params
         self.freed = [0] * params.vcs
-        self.known = [0] * params.vcs
+        self._changed = [False] * params.vcs
         self._last = params.vcs - 1
+        self._turn = 0
 
     @property
     def tell(self) -> tuple[int, int] | None:
         """(VC, total on the wire) of the total to tell next, if any."""
         for step in range(1, self._params.vcs + 1):
             vc = (self._last + step) % self._params.vcs
-            if self.freed[vc] != self.known[vc]:
+            if self._changed[vc]:
                 return vc, self.freed[vc] % (1 << self._params.total_bits)
         return None
 
     def free(self, vc: int) -> None:
         self.freed[vc] += 1
+        self._changed[vc] = True
+
+    def retell(self) -> None:
+        self._changed = [True] * self._params.vcs
+
+    def refresh(self) -> None:
+        self._changed[self._turn] = True
+        self._turn = (self._turn + 1) % self._params.vcs
 
     def told(self) -> None:
         """What :attr:`tell` says is on its way."""
         if (update := self.tell) is not None:
             self._last = update[0]
-            self.known[update[0]] = self.freed[update[0]]
+            self._changed[update[0]] = False

@@ -18,6 +18,7 @@ class Flit(NamedTuple):
     head: int
     tail: int
     vc: int
+    poison: int = 0
 
 
 class Words:

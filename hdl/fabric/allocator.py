@@ -2,7 +2,9 @@
 
 Separable and input first: each input chooses one of its virtual channels (VCs) that could go, then
 each output chooses one of the inputs that want it. Both choices are round robin, and the pointer
-of an input moves only if its choice was served, so no VC starves behind a contended output.
+of an input moves only if its choice was served. A VC that an output has passed over goes before
+those that it has not, whenever it can go again: credits that come back in step with the turns of
+another input would keep it waiting otherwise, however often its input is served.
 
 A route names exactly one output channel (port and VC), so allocating the VC is part of the same
 cycle: a head could go if its channel has credit and is not busy with another packet; the rest of
@@ -45,6 +47,8 @@ class Allocator(wiring.Component):
         Of an input that pops: whether the flit is head and tail, and the VC on which it leaves.
     charge : ``Out(vcs)``
         Of an output: the VC on which a flit leaves, one-hot or 0.
+    busy : ``Out(vcs)``
+        Of an output: VCs that packets hold, a function of registers.
     select : ``Out(ports)``
         Of an output: the input whose flit leaves there, one-hot or 0.
     """
@@ -62,6 +66,7 @@ class Allocator(wiring.Component):
             "flags": Out(data.StructLayout({
                 "head": 1, "tail": 1, "vc": params.link.vc_bits})).array(ports),
             "charge": Out(vcs).array(ports),
+            "busy": Out(vcs).array(ports),
             "select": Out(ports).array(ports),
         })
 
@@ -87,13 +92,15 @@ class Allocator(wiring.Component):
             ready.eq(Cat(credit, credit & ~busy)),
         ]
 
-        choices, bids = [], []
+        choices, bids, urgents = [], [], []
         for port in range(ports):
             arbiter = Arbiter(vcs)
             m.submodules[f"input{port}"] = arbiter
             front, pop = self.front[port], self.pop[port]
             chosen = Signal(front_layout(channel_layout(params)), name=f"chosen{port}")
             bid = Signal(width * width, name=f"bid{port}")
+            urgent = Signal(width * width, name=f"urgent{port}")
+            passed = Signal(vcs, name=f"passed{port}")  # VCs that were passed over
             m.d.comb += [
                 arbiter.request.eq(self.occupied[port] & Cat(
                     ready.bit_select(front[vc].as_value(), 1) for vc in range(vcs))),
@@ -101,17 +108,24 @@ class Allocator(wiring.Component):
                 chosen.eq(front[pop.payload]),
             ]
             with m.If(arbiter.request.any()):
-                m.d.comb += bid.eq(1 << Cat(Const(port, port_bits), chosen.channel.port))
+                m.d.comb += [
+                    bid.eq(1 << Cat(Const(port, port_bits), chosen.channel.port)),
+                    urgent.eq(Mux((passed & arbiter.grant).any(), bid, 0)),
+                ]
+                m.d.sync += passed.eq(
+                    passed & ~arbiter.grant | Mux(arbiter.accept, 0, arbiter.grant))
             choices.append((arbiter, chosen))
             bids.append(bid)
+            urgents.append(urgent)
 
-        matrix, served = Signal(width * width), Signal(ports)
-        m.d.comb += matrix.eq(reduce(or_, bids))
+        matrix, urgent, served = Signal(width * width), Signal(width * width), Signal(ports)
+        m.d.comb += [matrix.eq(reduce(or_, bids)), urgent.eq(reduce(or_, urgents))]
         for port in range(ports):
             arbiter = Arbiter(ports)
             m.submodules[f"output{port}"] = arbiter
-            row = matrix.word_select(port, width)[:ports]
-            m.d.comb += [arbiter.request.eq(row), arbiter.accept.eq(row.any())]
+            row, first = (bits.word_select(port, width)[:ports] for bits in (matrix, urgent))
+            m.d.comb += [arbiter.request.eq(Mux(first.any(), first, row)),
+                         arbiter.accept.eq(row.any())]
             with m.If(row.any()):
                 m.d.comb += self.select[port].eq(arbiter.grant)
         m.d.comb += served.eq(reduce(or_, self.select))
@@ -136,5 +150,6 @@ class Allocator(wiring.Component):
         charge = Signal(channels)
         m.d.comb += charge.eq(reduce(or_, charges))
         m.d.comb += [self.charge[port].eq(charge[port * stride:]) for port in range(ports)]
+        m.d.comb += [self.busy[port].eq(busy[port * stride:]) for port in range(ports)]
         m.d.sync += busy.eq(busy ^ reduce(or_, toggles))
         return m

@@ -17,7 +17,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.params import Policy
 
-__all__ = ["Arbiter", "ArbiterModel", "lowest_bit", "one_hot_index"]
+__all__ = ["Arbiter", "ArbiterModel", "behind", "first_of", "lowest_bit", "one_hot_index"]
 
 
 def lowest_bit(mask: Value) -> Value:
@@ -30,6 +30,18 @@ def one_hot_index(mask: Value) -> Value:
     bits = max(1, (len(mask) - 1).bit_length())
     return Cat(Cat(mask[index] for index in range(len(mask)) if index >> bit & 1).any()
                for bit in range(bits))
+
+
+def first_of(request: Value, after: Value) -> Value:
+    """The first of ``request`` among those in ``after``, or among all if there is none."""
+    first = request & after
+    return lowest_bit(Mux(first.any(), first, request))
+
+
+def behind(grant: Value) -> Value:
+    """All bits above the only one that is set in ``grant``."""
+    # -(2g) has all bits above g set.
+    return -(grant << 1)
 
 
 class Arbiter(wiring.Component):

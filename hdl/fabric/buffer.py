@@ -42,7 +42,7 @@ class VcBuffer(wiring.Component):
 
     Members
     -------
-    write : ``In(ValidSignature(data.StructLayout({vc, head, tail, channel})))``
+    write : ``In(ValidSignature(data.StructLayout({vc, head, tail, poison, channel})))``
         A flit to store; there is room. ``channel`` is the output channel of its packet and
         counts if the flit is a head.
     write_payload : ``In(flit_bits)``
@@ -55,21 +55,22 @@ class VcBuffer(wiring.Component):
         VCs whose front flit is a tail.
     pop : ``In(ValidSignature(unsigned(vc_bits)))``
         Take the front flit of this VC, which is occupied.
-    payload : ``Out(flit_bits)``
-        Payload of the flit popped in the cycle before.
+    payload, poison : ``Out(flit_bits)``, ``Out(1)``
+        Of the flit popped in the cycle before.
     """
 
     def __init__(self, params: LinkParams, channel: ShapeLike) -> None:
         self._params, self._channel = params, channel
         super().__init__({
             "write": In(ValidSignature(data.StructLayout({
-                "vc": params.vc_bits, "head": 1, "tail": 1, "channel": channel}))),
+                "vc": params.vc_bits, "head": 1, "tail": 1, "poison": 1, "channel": channel}))),
             "write_payload": In(params.flit_bits),
             "occupied": Out(params.vcs),
             "front": Out(data.ArrayLayout(front_layout(channel), params.vcs)),
             "tail": Out(params.vcs),
             "pop": In(ValidSignature(unsigned(params.vc_bits))),
             "payload": Out(params.flit_bits),
+            "poison": Out(1),
         })
 
     @property
@@ -88,8 +89,11 @@ class VcBuffer(wiring.Component):
         m.submodules.flits = flits = memory.Memory(
             shape=unsigned(params.flit_bits), depth=rows, init=[])
         m.submodules.marks = marks = memory.Memory(shape=mark_layout, depth=rows, init=[])
+        # Apart, so that payloads stay whole machine words in a simulator.
+        m.submodules.poisons = poisons = memory.Memory(shape=unsigned(1), depth=rows, init=[])
         flit_write, flit_read = flits.write_port(), flits.read_port()
         mark_write, mark_read = marks.write_port(), marks.read_port(domain="comb")
+        poison_write, poison_read = poisons.write_port(), poisons.read_port()
 
         writes, reads = Signal(pointer_layout), Signal(pointer_layout)
         state = Signal(data.StructLayout({
@@ -138,6 +142,12 @@ class VcBuffer(wiring.Component):
             flit_read.addr.eq(Cat(here, pop)),
             mark_read.addr.eq(Cat(after, pop)),
             self.payload.eq(flit_read.data),
+            poison_write.en.eq(valid),
+            poison_write.addr.eq(Cat(there, new.vc)),
+            poison_write.data.eq(new.poison),
+            poison_read.en.eq(popping),
+            poison_read.addr.eq(Cat(here, pop)),
+            self.poison.eq(poison_read.data),
         ]
 
         # Whole arrays are computed rather than indexed on the left: lanes of multiplexers in
@@ -187,8 +197,8 @@ class VcBufferModel:
 
     def __init__(self, params: LinkParams) -> None:
         self.depth = params.vc_depth
-        #: (payload, head, tail, channel) of each flit, by VC.
-        self.queues: list[deque[tuple[int, int, int, int]]] = [
+        #: (payload, head, tail, poison, channel) of each flit, by VC.
+        self.queues: list[deque[tuple[int, int, int, int, int]]] = [
             deque() for _ in range(params.vcs)]
         self._channel = [0] * params.vcs
 
@@ -198,17 +208,18 @@ class VcBufferModel:
 
     def front(self, vc: int) -> tuple[int, int, int]:
         """(head, tail, output channel of the packet) of the front flit of an occupied VC."""
-        _, head, tail, channel = self.queues[vc][0]
+        _, head, tail, _, channel = self.queues[vc][0]
         return head, tail, channel if head else self._channel[vc]
 
-    def write(self, vc: int, payload: int, head: int, tail: int, channel: int) -> None:
+    def write(self, vc: int, payload: int, head: int, tail: int, poison: int,
+              channel: int) -> None:
         if len(self.queues[vc]) == self.depth:
             raise OverflowError(f"VC {vc} holds {self.depth} flits already")
-        self.queues[vc].append((payload, head, tail, channel))
+        self.queues[vc].append((payload, head, tail, poison, channel))
 
-    def pop(self, vc: int) -> tuple[int, int, int]:
-        """Take (payload, head, tail) of the front flit."""
-        payload, head, tail, channel = self.queues[vc].popleft()
+    def pop(self, vc: int) -> tuple[int, int]:
+        """Take (payload, poison) of the front flit."""
+        payload, head, _, poison, channel = self.queues[vc].popleft()
         if head:
             self._channel[vc] = channel
-        return payload, head, tail
+        return payload, poison

@@ -1,68 +1,117 @@
 """Routes: where a packet leaves a node, and on which virtual channel.
 
-*Dimension order.* A packet corrects its coordinates in the order of the dimensions and takes the
-shorter way around a ring; it leaves at the local port of its rail when all agree. Where both ways
-are equally long it goes + if own coordinate + rail is even: neighbours then send a tie in opposite
-directions, and two rails share the two ways.
+*Dimension order.* A packet corrects its coordinates in the order of the dimensions, each in its own
+way, and leaves at the local port of its rail when all agree.
 
-*Lanes.* A ring alone can deadlock: packets all around it wait for each other. So the lanes of a
-class fall into two halves, *before* and *after* (lanes 0 and 1 of two). A packet that will cross
-the wrap link of a ring starts in a before lane and takes an after lane on the wrap link and from
-there on. A packet that will not cross may start in any lane and keeps it. Order the channels of
-one direction of a ring as: before lanes from the first link on, the wrap link's after lanes, after
-lanes from the first link on. Every hop goes up in this order (before lanes of the wrap link are
-never used, and nobody in an after lane waits for the wrap link), so no cycle exists. Meshes and
-dimensions of two nodes need no order and use all lanes. Entering a dimension starts anew; later
-dimensions never wait for earlier ones.
+=====  ==============================================================  ======================
+line   step by step                                                    any lane
+ring   step by step, the shorter way around; of two that are equally   *before* or *after*
+       long, + if own coordinate + rail is even
+full   in one hop, or over a node that the packet names                any; *before*, *after*
+up     by the first port: all other nodes are behind a switch          lane 0
+=====  ==============================================================  ======================
 
-Where several lanes are allowed, :func:`spread` of source and destination picks one: traffic is
-shared out among the lanes, while packets of one (source, destination, class, rail) stay on one
-path and thus in order. The local port uses lane 0 of the class.
+Neighbours on a ring send a tie in opposite directions, and two rails share the two ways. Switches
+know one lane per class. The local port takes lane 0 too.
 
-*Latency law.* :class:`Route` is combinational; :class:`RouteConfig` follows its inputs two cycles
-later, during reset too.
+*All paths of a full mesh.* A header whose ``path`` p is not 0 asks for the way over the node with
+coordinate p − 1. In every full dimension that the packet has to correct and that has more than two
+ports, the node where it enters the dimension sends it there; p − 1 that is the coordinate of this
+node, of the destination, or of none at all asks for nothing. Whoever comes by a link of a full
+dimension and still differs in it has been on such a way, and goes straight on. A class of one lane
+has no such ways.
 
-Node ids pack one coordinate field per dimension; all arithmetic is on the fields in place, so the
-hardware has no variable shift. What depends on the configuration alone is computed once per
-router: the ring is cut at the farthest node reached in + direction (``limit``), and a destination
-needs but two comparisons per dimension.
+*Why it cannot deadlock.* Entering a dimension starts anew, and later dimensions never wait for
+earlier ones; so a cycle would lie in one dimension. A line has none: packets move in one direction,
+and at its end they leave. A ring alone can deadlock: packets all around it wait for each other. So
+the lanes of a class fall into two halves, *before* and *after* (lanes 0 and 1 of two). A packet
+that will cross the wrap link of a ring starts in a before lane and takes an after lane on the wrap
+link and from there on. A packet that will not cross may start in any lane and keeps it. Order the
+channels of one direction of a ring as: before lanes from the first link on, the wrap link's after
+lanes, after lanes from the first link on. Every hop goes up in this order (before lanes of the wrap
+link are never used, and nobody in an after lane waits for the wrap link). Rings of two nodes are
+lines. In a full mesh the first of two hops takes a before lane and the second an after lane; a
+direct hop may take either, for it is the only one. So before lanes wait for after lanes, and these
+for later dimensions alone. An uplink is one hop.
+
+Where several lanes are allowed, ``lanes.spread`` picks one. Packets of one (source, destination,
+class, rail, path) stay on one way and in order.
+
+*Latency law.* :class:`Route` is combinational.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
+from amaranth.hdl import Module, Mux, Signal, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.fabric.lanes import ESCAPE, escape_groups, lane_groups, pick, spread
+from hdl.fabric.shape import DimRoute
 from hdl.layouts import NODE_BITS
 from hdl.params import RouterParams
-from hdl.ports import DimConfig
+from hdl.ports import DimKind
 
-__all__ = ["DimRoute", "Route", "RouteConfig", "channel_layout", "lane_groups", "next_hop",
-           "route", "spread"]
-
-#: Masks whose parities over ``src ^ dst`` are the bits of :func:`spread`.
-_SPREAD_MASKS = (0xFFFF, 0xAAAA, 0xCCCC)
+__all__ = ["Route", "Step", "channel_layout", "dimension_order", "next_hop", "route", "steps",
+           "want_layout"]
 
 
-def lane_groups(lanes: int) -> tuple[range, range]:
-    """Return the before lanes and the after lanes of a class with ``lanes`` lanes. A single lane
-    is both: its rings of more than two nodes are not safe."""
-    if lanes == 1:
-        return range(1), range(1)
-    return range(lanes // 2), range(lanes // 2, lanes)
+class Step(NamedTuple):
+    """The next hop in one dimension."""
+
+    dim: int
+    kind: DimKind
+    port: int
+    #: Of a ring of more than two nodes: the way crosses its wrap link from here on; the next link
+    #: is the wrap link.
+    ring: bool = False
+    crosses: bool = False
+    wraps: bool = False
+    #: In a full mesh, coordinates of this node and of the destination.
+    own: int = 0
+    target: int = 0
 
 
-def spread(src: int, dst: int, count: int) -> int:
-    """Return which of ``count`` allowed lanes the packets from ``src`` to ``dst`` take."""
-    value = sum(((src ^ dst) & mask).bit_count() % 2 << bit
-                for bit, mask in enumerate(_SPREAD_MASKS[:(count - 1).bit_length()]))
-    return value - count if value >= count else value
+def steps(node: int, dst: int, rail: int, dims: Sequence[Mapping[str, int]],
+          dim_ports: Sequence[int]) -> Iterator[Step]:
+    """The next hop in each dimension in which ``node`` and ``dst`` differ, see :func:`next_hop`.
+
+    Raises
+    ------
+    ValueError
+        If it is by a port that the dimension does not have.
+    """
+    base = 0
+    for dim, (config, ports) in enumerate(zip(dims, dim_ports, strict=True)):
+        mask, kind = config["mask"], DimKind(config["kind"])
+        if node & mask != dst & mask:
+            shift = (mask & -mask).bit_length() - 1
+            own, target, size = (value >> shift for value in
+                                 (node & mask, dst & mask, config["size"]))
+            if kind is DimKind.UP:
+                step = Step(dim, kind, 0)
+            elif kind is DimKind.FULL:
+                step = Step(dim, kind, target - (target > own), own=own, target=target)
+            elif kind is DimKind.LINE:
+                step = Step(dim, kind, int(target < own))
+            else:
+                up = (target - own) % size
+                plus = 2 * up < size or (2 * up == size and (own + rail) % 2 == 0)
+                ring = size > 2
+                step = Step(dim, kind, int(not plus), ring, ring and plus != (target > own),
+                            ring and own == (size - 1 if plus else 0))
+            if step.port >= ports:
+                raise ValueError(f"dimension {dim} has {ports} ports, and the way from {node:#x} "
+                                 f"to {dst:#x} is by its port {step.port}")
+            yield step._replace(port=base + step.port)
+        base += ports
 
 
 def next_hop(node: int, dst: int, in_port: int, in_lane: int, rail: int,
-             dims: Sequence[Mapping[str, int]], *, lanes: int = 2) -> tuple[int, tuple[int, ...]]:
-    """Where a packet at ``node`` goes next: the reference model of the routing function.
+             dims: Sequence[Mapping[str, int]], *, dim_ports: Sequence[int] | None = None,
+             lanes: int = 2, path: int = 0) -> tuple[int, tuple[int, ...]]:
+    """Where a packet at ``node`` goes next: the reference model of dimension order.
 
     Parameters
     ----------
@@ -73,67 +122,76 @@ def next_hop(node: int, dst: int, in_port: int, in_lane: int, rail: int,
     rail : int
         Rail of the packet.
     dims : sequence of mappings
-        ``mask``, ``size`` and ``wrap`` of each dimension, as in ``DimConfig``.
+        ``mask``, ``size`` and ``kind`` of each dimension, as in ``DimConfig``.
+    dim_ports : sequence of int
+        Ports per dimension, two each by default.
     lanes : int
         Lanes per class.
+    path : int
+        Of the header.
 
     Returns
     -------
     tuple
         The port it leaves by, and the lanes it may take there (a flow takes one of them).
+
+    Raises
+    ------
+    ValueError
+        If it is to leave by a port that the dimension does not have.
     """
-    before, after = lane_groups(lanes)
-    for dim, config in enumerate(dims):
-        mask, wrap = config["mask"], config["wrap"]
-        if node & mask == dst & mask:
-            continue
-        shift = (mask & -mask).bit_length() - 1
-        own, target, size = (value >> shift for value in
-                             (node & mask, dst & mask, config["size"]))
-        if wrap:
-            up = (target - own) % size
-            plus = 2 * up < size or (2 * up == size and (own + rail) % 2 == 0)
-        else:
-            plus = target > own
-        port = 2 * dim + (not plus)
-        if not wrap or size == 2:
-            return port, tuple(range(lanes))
-        if own == (size - 1 if plus else 0):
-            return port, tuple(after)
-        if in_port // 2 == dim:
-            return port, (in_lane,)
-        will_cross = plus != (target > own)
-        return port, tuple(before if will_cross else range(lanes))
-    return 2 * len(dims) + rail, (0,)
+    ports = (2,) * len(dims) if dim_ports is None else dim_ports
+    return dimension_order(node, dst, in_port, rail, dims, ports, groups=lane_groups(lanes),
+                           path=path, keep=in_lane)
+
+
+def dimension_order(node: int, dst: int, in_port: int, rail: int,
+                    dims: Sequence[Mapping[str, int]], dim_ports: Sequence[int], *,
+                    groups: tuple[range, range], path: int = 0,
+                    keep: int | None = None) -> tuple[int, tuple[int, ...]]:
+    """:func:`next_hop` with the before lanes and after lanes given in ``groups``.
+
+    A packet that is under way in a ring keeps its lane ``keep``, or, without it, takes a lane that
+    follows from its place alone: after lanes where it has crossed the wrap link or never will.
+    """
+    before, after = groups
+    every = range(max(before.stop, after.stop))
+    step = next(steps(node, dst, rail, dims, dim_ports), None)
+    if step is None:
+        return sum(dim_ports) + rail, (0,)
+    ports, base = dim_ports[step.dim], sum(dim_ports[:step.dim])
+    within = base <= in_port < base + ports
+    if step.ring:
+        if keep is None:
+            return step.port, tuple(before if step.crosses else after)
+        if step.wraps:
+            return step.port, tuple(after)
+        if within:
+            return step.port, (keep,)
+        return step.port, tuple(before if step.crosses else every)
+    if step.kind is DimKind.UP:
+        return step.port, (0,)
+    if step.kind is DimKind.FULL and ports > 2 and len(every) > 1:
+        if within:
+            return step.port, tuple(after)
+        via, mask = path - 1, dims[step.dim]["mask"]
+        nodes = dims[step.dim]["size"] // (mask & -mask)
+        if 0 <= via < nodes and via not in (step.own, step.target):
+            return base + via - (via > step.own), tuple(before)
+    return step.port, tuple(every)
 
 
 def route(node: int, dst: int, src: int, in_port: int, in_lane: int, rail: int,
-          dims: Sequence[Mapping[str, int]], *, rails: int = 1,
-          lanes: int = 2) -> tuple[int, int]:
+          dims: Sequence[Mapping[str, int]], *, dim_ports: Sequence[int] | None = None,
+          rails: int = 1, lanes: int = 2, path: int = 0) -> tuple[int, int]:
     """Return (port, lane) that the packet leaves by: :func:`next_hop` with its lane chosen.
 
     A rail that this node does not have is rail 0.
     """
-    port, allowed = next_hop(node, dst, in_port, in_lane, rail, dims, lanes=lanes)
-    if port >= 2 * len(dims) + rails:
-        port = 2 * len(dims)
-    return port, allowed[spread(src, dst, len(allowed))]
-
-
-class DimRoute(data.Struct):
-    """One dimension, prepared for comparing destinations with it. Values are in place."""
-
-    mask: NODE_BITS
-    own: NODE_BITS
-    #: Farthest coordinate in + direction, for packets of even and of odd rails.
-    limit: data.ArrayLayout(NODE_BITS, 2)
-    #: The way to ``limit`` crosses the wrap link.
-    round: data.ArrayLayout(1, 2)
-    #: A ring of more than two nodes: it has a dateline.
-    ring: 1
-    #: Own coordinate is the last one, the first one.
-    top: 1
-    bottom: 1
+    links = 2 * len(dims) if dim_ports is None else sum(dim_ports)
+    port, allowed = next_hop(node, dst, in_port, in_lane, rail, dims, dim_ports=dim_ports,
+                             lanes=lanes, path=path)
+    return links if port >= links + rails else port, allowed[spread(src, dst, len(allowed))]
 
 
 def channel_layout(params: RouterParams) -> data.StructLayout:
@@ -144,71 +202,16 @@ def channel_layout(params: RouterParams) -> data.StructLayout:
     })
 
 
-class RouteConfig(wiring.Component):
-    """Registers for the configuration, and all that follows from it alone.
-
-    They are not reset but follow their inputs during reset, so that a router out of reset is
-    settled. The inputs must not change while there is traffic.
-
-    Members
-    -------
-    node : ``In(16)``
-    dims : ``In(data.ArrayLayout(DimConfig, dims))``
-    routes : ``Out(data.ArrayLayout(DimRoute, dims))``
-    """
-
-    def __init__(self, params: RouterParams) -> None:
-        self._params = params
-        super().__init__({
-            "node": In(NODE_BITS),
-            "dims": In(data.ArrayLayout(DimConfig, params.dims)),
-            "routes": Out(data.ArrayLayout(DimRoute, params.dims)),
-        })
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        layout = data.StructLayout({
-            "node": NODE_BITS, "dims": data.ArrayLayout(DimConfig, self._params.dims)})
-        taken, used = Signal(layout, reset_less=True), Signal(layout, reset_less=True)
-        routes = Signal(data.ArrayLayout(DimRoute, self._params.dims), reset_less=True)
-        m.d.sync += [taken.node.eq(self.node), taken.dims.eq(self.dims), used.eq(taken)]
-        m.d.comb += self.routes.eq(routes)
-        # A configuration that stays needs no work.
-        changed = Signal()
-        m.d.comb += changed.eq(taken.as_value() != used.as_value())
-        node, dims = taken.node, taken.dims
-
-        for index in range(self._params.dims):
-            config, result = dims[index], routes[index]
-            unit = Signal(NODE_BITS, name=f"unit{index}")
-            own = Signal(NODE_BITS, name=f"own{index}")
-            m.d.comb += [unit.eq(config.mask & -config.mask), own.eq(node & config.mask)]
-            with m.If(changed):
-                m.d.sync += [
-                    result.mask.eq(config.mask),
-                    result.own.eq(own),
-                    result.ring.eq(config.wrap & (config.size != unit << 1)),
-                    result.top.eq(own + unit == config.size),
-                    result.bottom.eq(own == 0),
-                ]
-            for parity in range(2):
-                half = Signal(NODE_BITS, name=f"half{index}_{parity}")
-                limit = Signal(NODE_BITS + 2, name=f"limit{index}_{parity}")
-                tie = (config.size & unit) == 0
-                odd = (own & unit).any() ^ parity
-                m.d.comb += [
-                    half.eq((config.size >> 1 & config.mask) - Mux(tie & odd, unit, 0)),
-                    limit.eq(own + half),
-                ]
-                around = config.wrap & (limit >= config.size)
-                with m.If(changed):
-                    m.d.sync += [
-                        result.round[parity].eq(around),
-                        result.limit[parity].eq(
-                            Mux(config.wrap, Mux(around, limit - config.size, limit),
-                                config.mask)),
-                    ]
-        return m
+def want_layout(params: RouterParams) -> data.StructLayout:
+    """Layout of what a packet wants: the output channel of dimension order, and, if the router is
+    adaptive, the ports by which it may go ahead."""
+    channel = channel_layout(params)
+    if not params.adaptive:
+        return channel
+    return data.StructLayout({
+        **{name: channel[name].shape for name in ("vc", "port")},
+        "ahead": params.links,
+    })
 
 
 class Route(wiring.Component):
@@ -226,10 +229,10 @@ class Route(wiring.Component):
         The configuration.
     valid : ``In(1)``
         There is a header.
-    dst, src, rail, vc : inputs
+    dst, src, rail, path, vc : inputs
         Fields of the header, and the virtual channel on which it came.
-    channel : ``Out(channel_layout(params))``
-        The output port and the virtual channel there.
+    want : ``Out(want_layout(params))``
+        Where it may leave.
     """
 
     def __init__(self, params: RouterParams, port: int) -> None:
@@ -240,27 +243,17 @@ class Route(wiring.Component):
             "dst": In(NODE_BITS),
             "src": In(NODE_BITS),
             "rail": In(3),
+            "path": In(8),
             "vc": In(params.link.vc_bits),
-            "channel": Out(channel_layout(params)),
+            "want": Out(want_layout(params)),
         })
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         params, link = self._params, self._params.link
         lanes = link.vcs_per_class
-        before, after = lane_groups(lanes)
-
         base, lane, chosen = Signal(link.vc_bits), Signal(link.vc_bits), Signal(link.vc_bits)
         mixed = Signal(NODE_BITS)
-
-        def pick(group: range):
-            """The lane of ``group`` that the spread of source and destination picks."""
-            count = len(group)
-            bits = Cat((mixed & mask).xor()
-                       for mask in _SPREAD_MASKS[:(count - 1).bit_length()])
-            if count & count - 1:
-                bits = Mux(bits >= count, bits - count, bits)
-            return bits + group.start if count > 1 else Const(group.start)
 
         # Everything is inside If: a simulator then pays for headers only.
         with m.If(self.valid):
@@ -268,34 +261,79 @@ class Route(wiring.Component):
             for klass in range(1, link.classes):
                 with m.If(self.vc >= klass * lanes):
                     m.d.comb += base.eq(klass * lanes)
-            m.d.comb += [lane.eq(self.vc - base), self.channel.vc.eq(base + chosen)]
+            m.d.comb += [lane.eq(self.vc - base), self.want.vc.eq(base + chosen)]
 
             # At the destination, unless a dimension differs.
-            m.d.comb += self.channel.port.eq(params.links)
+            m.d.comb += self.want.port.eq(params.links)
             for rail in range(1, params.rails):
                 with m.If(self.rail == rail):
-                    m.d.comb += self.channel.port.eq(params.links + rail)
+                    m.d.comb += self.want.port.eq(params.links + rail)
             # The last assignment wins: the first dimension that differs.
             for dim in reversed(range(params.dims)):
-                here = self.routes[dim]
-                to = Signal(NODE_BITS, name=f"to{dim}")
-                ahead, inside, plus = (Signal(name=f"{name}{dim}")
-                                       for name in ("ahead", "inside", "plus"))
-                m.d.comb += to.eq(self.dst & here.mask)
-                with m.If(to != here.own):
-                    m.d.comb += [
-                        ahead.eq(to > here.own),
-                        inside.eq(to <= here.limit[self.rail[0]]),
-                        plus.eq(Mux(here.round[self.rail[0]], ahead | inside, ahead & inside)),
-                        self.channel.port.eq(2 * dim + ~plus),
-                        chosen.eq(pick(range(lanes))),
-                    ]
-                    with m.If(here.ring):
-                        if self._port // 2 == dim:
-                            m.d.comb += chosen.eq(lane)
-                        else:
-                            with m.If(plus != ahead):
-                                m.d.comb += chosen.eq(pick(before))
-                        with m.If(Mux(plus, here.top, here.bottom)):
-                            m.d.comb += chosen.eq(pick(after))
+                self._dimension(m, dim, mixed, lane, chosen)
+            if params.adaptive and max(params.dim_ports) > 2:
+                # Who names a way has no other.
+                with m.If(self.path != 0):
+                    m.d.comb += self.want.ahead.eq(0)
         return m
+
+    def _dimension(self, m: Module, dim: int, mixed, lane, chosen) -> None:
+        params, here = self._params, self.routes[dim]
+        lanes, ports, first = (params.link.vcs_per_class, params.dim_ports[dim],
+                               params.port_base(dim))
+        before, after = escape_groups() if params.adaptive else lane_groups(lanes)
+        within = first <= self._port < first + ports
+        to = Signal(NODE_BITS, name=f"to{dim}")
+        port = Signal.like(self.want.port, name=f"port{dim}")
+        ahead, inside, plus = (Signal(name=f"{name}{dim}") for name in ("ahead", "inside", "plus"))
+        m.d.comb += to.eq(self.dst & here.mask)
+        with m.If(to != here.own):
+            m.d.comb += [
+                ahead.eq(to > here.low),
+                inside.eq(to <= here.limit[self.rail[0]]),
+                plus.eq(Mux(here.round[self.rail[0]], ahead | inside, ahead & inside)),
+                port.eq(first + ~plus if ports > 1 else first),
+                self.want.port.eq(port),
+                chosen.eq(pick(mixed, range(ESCAPE if params.adaptive else lanes))),
+            ]
+            if params.adaptive:
+                with m.If(~here.up):
+                    m.d.comb += self.want.ahead.bit_select(port, 1).eq(1)
+            with m.If(here.ring):
+                if params.adaptive:  # a lane by position alone, see ``adaptive``
+                    m.d.comb += chosen.eq(Mux(plus != ahead, before.start, after.start))
+                else:
+                    if within:
+                        m.d.comb += chosen.eq(lane)
+                    else:
+                        with m.If(plus != ahead):
+                            m.d.comb += chosen.eq(pick(mixed, before))
+                    with m.If(Mux(plus, here.top, here.bottom)):
+                        m.d.comb += chosen.eq(pick(mixed, after))
+            with m.Elif(here.up):
+                m.d.comb += chosen.eq(0)
+            if ports > 2:
+                with m.Elif(here.full):
+                    self._full(m, dim, mixed, to, port, chosen)
+
+    def _full(self, m: Module, dim: int, mixed, to, port, chosen) -> None:
+        """A full mesh of more ports than a line has: ports by the coordinates of the others."""
+        params, here = self._params, self.routes[dim]
+        lanes, first = params.link.vcs_per_class, params.port_base(dim)
+        before, after = escape_groups() if params.adaptive else lane_groups(lanes)
+        target, goal = (Signal(NODE_BITS, name=f"{name}{dim}") for name in ("target", "goal"))
+        m.d.comb += [
+            target.eq(to >> here.shift),
+            goal.eq(target),
+            port.eq(first + goal - (goal > here.coordinate)),
+        ]
+        if lanes == 1:
+            return
+        if first <= self._port < first + params.dim_ports[dim]:
+            m.d.comb += chosen.eq(pick(mixed, after))
+            return
+        via = Signal(8, name=f"via{dim}")
+        m.d.comb += via.eq(self.path - 1)
+        with m.If((self.path != 0) & (via < here.size) & (via != here.coordinate)
+                  & (via != target)):
+            m.d.comb += [goal.eq(via), chosen.eq(pick(mixed, before))]

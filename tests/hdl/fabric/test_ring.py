@@ -2,6 +2,8 @@
 
 import os
 from collections import Counter, deque
+from dataclasses import replace
+from typing import Any
 
 import cocotb
 from amaranth.hdl import Module, Signal
@@ -13,14 +15,18 @@ from hdl.fabric.route import route
 from hdl.fabric.router import Router
 from hdl.layouts import link_word
 from hdl.params import LinkParams, RouterParams
-from hdl.ports import DimConfig, LinkSignature
+from hdl.ports import DimConfig, DimKind, LinkSignature
 from tests.bench import Bench, run_bench
 from tests.hdl.fabric.packets import Scoreboard, make_packet
 from tests.hdl.link.words import LinkPeer, Words
 
 LATENCY = 3
-PARAMS = RouterParams(link=LinkParams(flit_bytes=16, classes=1, vcs_per_class=2, vc_depth=4,
-                                      latency=LATENCY), dims=1)
+LINK = LinkParams(flit_bytes=16, classes=1, vcs_per_class=2, vc_depth=4, latency=LATENCY)
+ROUTERS = {
+    "computed": RouterParams(link=LINK, dim_ports=(2,)),
+    "adaptive": RouterParams(link=replace(LINK, flit_bytes=32, vcs_per_class=3), dim_ports=(2,),
+                             adaptive=True),
+}
 #: Ports of a router: up and down the ring, and local.
 UP, DOWN, LOCAL = range(3)
 
@@ -28,23 +34,23 @@ UP, DOWN, LOCAL = range(3)
 class Ring(wiring.Component):
     """``count`` routers in a ring, ``LATENCY`` cycles apart; every tx is tapped."""
 
-    def __init__(self, count: int) -> None:
-        self._count = count
+    def __init__(self, count: int, kind: str = "computed") -> None:
+        self._count, self._params = count, ROUTERS[kind]
         super().__init__({
-            "locals": Out(LinkSignature(PARAMS.link)).array(count),
-            "taps": Out(link_word(PARAMS.link)).array(count, 2),
+            "locals": Out(LinkSignature(self._params.link)).array(count),
+            "taps": Out(link_word(self._params.link)).array(count, 2),
         })
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         routers = []
         for node in range(self._count):
-            m.submodules[f"router{node}"] = router = Router(PARAMS)
+            m.submodules[f"router{node}"] = router = Router(self._params)
             connect(m, router.locals[0], wiring.flipped(self.locals[node]))
             m.d.comb += [
                 router.node.eq(node),
                 router.dims[0].eq(DimConfig.const({
-                    "mask": 7, "size": self._count, "wrap": 1})),
+                    "mask": 7, "size": self._count, "kind": DimKind.RING})),
                 *(router.links[port].up.eq(1) for port in (UP, DOWN)),
                 *(self.taps[node][port].eq(router.links[port].tx) for port in (UP, DOWN)),
             ]
@@ -53,7 +59,7 @@ class Ring(wiring.Component):
             for port, step in ((UP, 1), (DOWN, -1)):
                 word = router.links[port].tx
                 for delay in range(LATENCY):
-                    later = Signal(link_word(PARAMS.link), name=f"line{node}_{port}_{delay}")
+                    later = Signal(link_word(self._params.link), name=f"line{node}_{port}_{delay}")
                     m.d.sync += later.eq(word)
                     word = later
                 m.d.comb += routers[(node + step) % self._count].links[1 - port].rx.eq(word)
@@ -65,10 +71,12 @@ class RingBench:
 
     def __init__(self, dut, **peer) -> None:
         self.count = int(os.environ["NODES"])
+        self.params = ROUTERS[os.environ["KIND"]]
+        self.link = self.params.link
         self.bench = Bench(dut, limit=20_000)
-        self.peers = [LinkPeer(self.bench, f"locals__{node}", PARAMS.link, **peer)
+        self.peers = [LinkPeer(self.bench, f"locals__{node}", self.link, **peer)
                       for node in range(self.count)]
-        self.board = Scoreboard()
+        self.board = Scoreboard(ordered=not self.params.adaptive)
         self._seen = [0] * self.count
         self._index = 0
         self.bench.on_sample(self._collect)
@@ -82,11 +90,11 @@ class RingBench:
             self._seen[node] = len(peer.received)
 
     @property
-    def dims(self) -> list[dict[str, int]]:
-        return [{"mask": 7, "size": self.count, "wrap": 1}]
+    def dims(self) -> list[dict[str, Any]]:
+        return [{"mask": 7, "size": self.count, "kind": DimKind.RING}]
 
     def inject(self, node: int, dst: int, *, rail: int, body: int, vc: int = 0) -> None:
-        packet = make_packet(self.bench.rng, PARAMS.link, self._index, dst=dst, src=node,
+        packet = make_packet(self.bench.rng, self.link, self._index, dst=dst, src=node,
                              rail=rail, body=body)
         self._index += 1
         # Order is promised within a rail: another one may go the other way around.
@@ -119,7 +127,7 @@ class LinkMonitor:
 
     def __init__(self, ring: RingBench, node: int, port: int) -> None:
         self.ring, self.node, self.port = ring, node, port
-        self.words = Words(PARAMS.link)
+        self.words, self.link = Words(ring.link), ring.link
         dut = ring.bench.dut
         self.sender = getattr(dut, f"taps__{node}__{port}")
         self.far = (node + (1, -1)[port]) % ring.count
@@ -127,7 +135,7 @@ class LinkMonitor:
         self.outputs = [getattr(dut, f"taps__{self.far}__{UP}"),
                         getattr(dut, f"taps__{self.far}__{DOWN}"),
                         getattr(dut, f"locals__{self.far}__tx")]
-        vcs = range(PARAMS.link.vcs)
+        vcs = range(self.link.vcs)
         self.sent, self.known, self.told, self.left = ([0 for _ in vcs] for _ in range(4))
         self.line: deque = deque([(None, None)] * LATENCY)
         self.back: deque = deque([None] * LATENCY)
@@ -137,7 +145,7 @@ class LinkMonitor:
 
     def check(self) -> None:
         where = f"cycle {self.ring.bench.cycle}: link {self.node}:{self.port}"
-        depth, modulus = PARAMS.link.vc_depth, 1 << PARAMS.link.total_bits
+        depth, modulus = self.link.vc_depth, 1 << self.link.total_bits
 
         # Flits that left the receiver: each is the oldest that is inside, of its VC.
         for output in self.outputs:
@@ -166,7 +174,7 @@ class LinkMonitor:
         if heard is not None:
             self.known[heard[0]] = heard[1]
 
-        for vc in range(PARAMS.link.vcs):
+        for vc in range(self.link.vcs):
             flight = sum(flit is not None and flit.vc == vc for flit, _ in self.line)
             assert self.sent[vc] - self.known[vc] <= depth, f"{where}: VC {vc} overdrawn"
             assert self.known[vc] <= self.told[vc] <= self.left[vc], \
@@ -200,7 +208,7 @@ async def credits_of_joined_routers_hold_every_cycle(dut):
         for vc, sent in enumerate(monitor.sent):
             assert bool(sent) == ((monitor.node, monitor.port, vc) in used)
     assert max(max(monitor.most.values(), default=0) for monitor in monitors) >= \
-        PARAMS.link.vc_depth, "no buffer was ever full: the traffic is too light to test credits"
+        LINK.vc_depth, "no buffer was ever full: the traffic is too light to test credits"
 
 
 #: (node, destination, rail) of flows up a ring of six, each of which holds the link that the one
@@ -216,7 +224,8 @@ async def a_full_ring_does_not_deadlock(dut):
     bench = ring.bench
     await bench.start()
     for _ in range(20):
-        for node, dst, rail in CHAIN:
+        for node, dst, rail in CHAIN if ring.count == 6 else [
+                (node, (node + 2) % ring.count, 0) for node in range(ring.count)]:
             ring.inject(node, dst, rail=rail, body=12)
     await bench.until(lambda: ring.done, "end of one-way traffic")
     for node, peer in enumerate(ring.peers):
@@ -229,8 +238,13 @@ async def a_full_ring_does_not_deadlock(dut):
 
 def test_credits_between_two_routers_hold_every_cycle() -> None:
     run_bench(Ring(2), __name__, testcase="credits_of_joined_routers_hold_every_cycle",
-              env={"NODES": "2"}, name="ring2")
+              env={"NODES": "2", "KIND": "computed"}, name="ring2")
 
 
 def test_a_ring_of_six_routers_does_not_deadlock_and_keeps_its_credits() -> None:
-    run_bench(Ring(6), __name__, env={"NODES": "6"}, name="ring6")
+    run_bench(Ring(6), __name__, env={"NODES": "6", "KIND": "computed"}, name="ring6")
+
+
+def test_a_ring_of_five_adaptive_routers_does_not_deadlock() -> None:
+    run_bench(Ring(5, "adaptive"), __name__, testcase="a_full_ring_does_not_deadlock",
+              env={"NODES": "5", "KIND": "adaptive"}, name="ring5a")

@@ -19,7 +19,13 @@ import re
 from collections import Counter
 from functools import partial
 
-__all__ = ["compact"]
+from .sink import sink
+
+__all__ = ["APART_FLAGS", "compact"]
+
+#: Flags of Verilator for a text with modules kept apart, which :func:`compact` marks as readable:
+#: without them the functions of equal instances differ in what they read and in names of tables.
+APART_FLAGS = ("-fno-dfg-scoped", "-fno-table")
 
 _MODULE = re.compile(r"^module (\\\S+ |\w+ ?)\(.*?^endmodule\n", re.M | re.S)
 _INSTANCE = re.compile(r"^  (\\\S+)  (\\?\S+ ?) \(\n(.*?)(?=^  \);$)", re.M | re.S)
@@ -36,16 +42,21 @@ _TARGET = re.compile(r"^ +(\\\S+|\w+) *(?:\[[^\]]*\] )?= ", re.M)
 _TOKEN = re.compile(r"\\\S+|[A-Za-z_]\w*")
 _ASSIGNED = re.compile(r"^  assign (\\\S+|\w+) +=", re.M)
 _PORTS = re.compile(r"^  (?:input|output|inout) (?:\[\d+:\d+\] )?(\\\S+|\w+) ?;$", re.M)
-_WIRE_OR_ASSIGN = re.compile(r"(?:^  \(\*[^\n]*\*\)\n)?^  wire (?:\[\d+:\d+\] )?(\\\S+|\w+) ?;\n"
+_WIRE_OR_ASSIGN = re.compile(r"(?:^  \(\*[^\n]*\*\)\n)*^  wire (?:\[\d+:\d+\] )?(\\\S+|\w+) ?;\n"
                    r"|^  assign (\\\S+|\w+) +=[^;]*;\n", re.M)
 _INPUT = re.compile(rf"^  input (?:\[\d+:\d+\] )?({_NAME});$", re.M)
-_WIRE = re.compile(rf"^(  wire (?:\[\d+:\d+\] )?)({_NAME});$", re.M)
+_PORT_NAMES = re.compile(rf"^  (?:in|out)put (?:\[\d+:\d+\] )?({_NAME});$", re.M)
+_DECLARED = re.compile(rf"^(  (?:wire|reg) (?:\[\d+:\d+\] )?)({_NAME});$", re.M)
 #: Submodules that are to stay one module, however often they occur.
 _APART = re.compile(r"\\.*\.shared_\w+$")
 
 
-def compact(text: str) -> str:
-    """Return ``text``, Verilog as Amaranth writes it (top module first), rewritten."""
+def compact(text: str, *, apart: bool = False) -> str:
+    """Return ``text``, Verilog as Amaranth writes it (top module first), rewritten.
+
+    ``apart`` is for a top module that another text has many instances of: Verilator is told to
+    keep it one function, which takes :data:`APART_FLAGS` as well.
+    """
     text = _TRIGGER.sub(r"\\$trigger ", _ZEROS.sub(_clear, text))
     modules = {match[1].strip(): match[0] for match in _MODULE.finditer(text)}
     prefix = text[:_MODULE.search(text).start()]  # type: ignore[union-attr]
@@ -76,7 +87,13 @@ def compact(text: str) -> str:
         if merged[name] != name:
             continue
         body = _trimmed(_clocked(modules[name]))
-        parts.append(_apart(body) if users[name] > 1 and _APART.match(name) else body)
+        if apart:
+            body = sink(body)
+        if apart and name == order[0]:
+            body = _kept(body, _PORT_NAMES, "public_flat_rd")
+        elif users[name] > 1 and _APART.match(name):
+            body = _kept(body, _INPUT, "public_flat_rw")
+        parts.append(body)
     return "\n".join(parts)
 
 
@@ -133,15 +150,17 @@ def _without(dead: set[str], match: re.Match[str]) -> str:
     return "" if (match[1] or match[2]) in dead else match[0]
 
 
-def _apart(module: str) -> str:
+def _kept(module: str, ports: re.Pattern[str], attribute: str) -> str:
     """Keep a module one function in Verilator.
 
-    Its instances run the same code only if that reads its own inputs. A variable that anybody may
-    write is not replaced by what drives it.
+    Its instances run the same code only if that reads their own ports, so these must not be
+    replaced by what drives them. A variable that anybody may write never is. One that anybody may
+    read is not either, if the passes that look across modules are off; and logic that hangs on
+    it is not evaluated for changes from outside.
     """
-    inputs = set(_INPUT.findall(module)) - {"clk"}
-    module = _WIRE.sub(lambda match: f"{match[1]}{match[2]} /* verilator public_flat_rw */;"
-                       if match[2] in inputs else match[0], module)
+    names = set(ports.findall(module)) - {"clk"}
+    module = _DECLARED.sub(lambda match: f"{match[1]}{match[2]} /* verilator {attribute} */;"
+                           if match[2] in names else match[0], module)
     return module.replace(");\n", ");\n  /* verilator no_inline_module */\n", 1)
 
 

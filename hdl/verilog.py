@@ -24,12 +24,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth.back import verilog
 from amaranth.hdl import Shape
 from amaranth.lib import stream, wiring
 
-from .compact import compact
 from .layouts import field_slices
+from .once import convert
 from .ports import HostSignature, LinkSignature, MemoryReadSignature, MemoryWriteSignature
 
 __all__ = ["Generated", "generate", "interface_kind"]
@@ -72,7 +71,7 @@ def generate(component: wiring.Component, name: str) -> Generated:
         ports.append({"name": _port_name(path), "role": _role(path), "width": width,
                       "direction": "in" if member.flow is wiring.In else "out",
                       **_fields(member.shape)})
-    text = compact(verilog.convert(component, name=name, emit_src=False, strip_internal_attrs=True))
+    text = convert(component, name)
     directions = {port["name"]: port["direction"] for port in ports}
     return Generated(text, {
         "name": name, "parameters": _parameters(getattr(component, "params", None)),

@@ -12,34 +12,34 @@ Latency law: the match is a function of this cycle's requests and of the pointer
 follow one cycle later. Every match counts as used. Without requests nothing changes.
 
 Inputs see rows of the request matrix and outputs see columns. The matrix is turned by a butterfly
-exchange: for each bit of the index, rows that differ in the bit swap blocks of columns. It works on
-whole words of a power of two, a handful of operations each, where gathering columns bit by bit
-takes as many as the matrix has elements.
+exchange on squares of a power of two, which stand side by side in words: for each bit of the index,
+rows that differ in the bit swap blocks of columns. That takes a handful of operations on each word
+per bit, where gathering columns bit by bit takes as many as the matrix has elements.
 """
 
 from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.fabric.arbiter import lowest_bit
+from hdl.fabric.arbiter import behind, first_of
 from hdl.params import Policy
 
-__all__ = ["Islip", "IslipModel", "index_masks", "masked_index", "transpose"]
+__all__ = ["Islip", "IslipModel", "index_masks", "masked_index"]
 
 
-def index_masks(m: Module, width: int) -> list[Signal]:
-    """For each bit of an index below ``width``, a power of two: the indices that have it set.
+def index_masks(m: Module, width: int, bits: int, name: str = "mask") -> list[Signal]:
+    """For each of ``bits`` bits of an index: the indices below ``width`` that have it set.
 
     These are registers that only reset writes. As constants they would be folded into every word
     that they mask, bit by bit, and a word operation would become as many as it has bits.
     """
-    masks = [Signal(width, name=f"mask{bit}",
+    masks = [Signal(width, name=f"{name}{bit}",
                     init=sum(1 << index for index in range(width) if index >> bit & 1))
-             for bit in range(width.bit_length() - 1)]
+             for bit in range(bits)]
     m.d.sync += [mask.eq(mask) for mask in masks]
     return masks
 
@@ -49,56 +49,84 @@ def masked_index(one_hot: Value, masks: Sequence[Value]) -> Value:
     return Cat((one_hot & mask).any() for mask in masks)
 
 
-def transpose(m: Module, rows: Sequence[Value], masks: Sequence[Value], name: str) -> list[Value]:
-    """Columns of a square matrix of bits whose rows are words of ``2 ** len(masks)`` bits."""
-    width = 1 << len(masks)
-    for bit, mask in enumerate(masks):
-        step = 1 << bit
-        turned = [Signal(width, name=f"{name}{bit}_{index}") for index in range(width)]
-        for low in range(width):
-            if low & step:
-                continue
-            high = low | step
-            m.d.comb += [
-                turned[low].eq(rows[low] & ~mask | (rows[high] & ~mask) << step),
-                turned[high].eq((rows[low] & mask) >> step | rows[high] & mask),
-            ]
-        rows = turned
-    return list(rows)
+class _Turner:
+    """Turns a matrix of bits of ``inputs`` rows and ``outputs`` columns, and back."""
+
+    def __init__(self, m: Module, inputs: int, outputs: int) -> None:
+        self._m, self._inputs, self._outputs = m, inputs, outputs
+        self._bits = (outputs - 1).bit_length()
+        self._side = 1 << self._bits
+        #: Squares side by side in a word.
+        self._squares = -(-inputs // self._side)
+        self._masks = index_masks(m, self._side * self._squares, self._bits, "high")
+
+    def columns(self, rows: Sequence[Value], name: str) -> list[Value]:
+        """Of each output, the inputs; ``rows`` are the outputs of each input."""
+        side = self._side
+        words = [Cat((rows[index] if index < self._inputs else Const(0, self._outputs))
+                     | Const(0, side) for index in range(place, side * self._squares, side))
+                 for place in range(side)]
+        return [word[:self._inputs] for word in self._turn(words, name)[:self._outputs]]
+
+    def rows(self, columns: Sequence[Value], name: str) -> list[Value]:
+        """Of each input, the outputs."""
+        side = self._side
+        words = self._turn([*columns, *[Const(0, self._inputs)] * (side - self._outputs)], name)
+        return [words[index % side][index // side * side:][:self._outputs]
+                for index in range(self._inputs)]
+
+    def _turn(self, words: list[Value], name: str) -> list[Value]:
+        width = self._side * self._squares
+        for bit, mask in enumerate(self._masks):
+            step = 1 << bit
+            turned = [Signal(width, name=f"{name}{bit}_{index}") for index in range(self._side)]
+            for low in range(self._side):
+                if low & step:
+                    continue
+                high = low | step
+                swap = Signal(width, name=f"{name}_swap{bit}_{low}")
+                shifted = Cat(Const(0, step), words[high][:width - step])
+                self._m.d.comb += [
+                    swap.eq((words[low] ^ shifted) & mask),
+                    turned[low].eq(words[low] ^ swap),
+                    turned[high].eq(words[high] ^ swap[step:]),
+                ]
+            words = list(turned)
+        return words
 
 
 class Islip(wiring.Component):
-    """Match ``n`` inputs to ``n`` outputs.
+    """Match inputs to outputs.
 
     Parameters
     ----------
-    n : int
-        Ports on each side, 2…64.
+    inputs, outputs : int
+        Ports on each side, 1…64.
     iterations : int
     policy : Policy
         ``FIXED`` keeps the pointers still.
 
     Members
     -------
-    request : ``In(n).array(n)``
+    request : ``In(outputs).array(inputs)``
         Of an input: the outputs that it has something for.
-    match : ``Out(n).array(n)``
+    match : ``Out(outputs).array(inputs)``
         Of an input: the output that it is matched to, one-hot, or 0.
     """
 
-    def __init__(self, n: int, *, iterations: int, policy: Policy = Policy.ROUND_ROBIN) -> None:
-        if not isinstance(n, int) or not 2 <= n <= 64:
-            raise ValueError(f"n must be an integer from 2 to 64, not {n!r}")
+    def __init__(self, inputs: int, outputs: int, *, iterations: int,
+                 policy: Policy = Policy.ROUND_ROBIN) -> None:
+        for name, ports in (("inputs", inputs), ("outputs", outputs)):
+            if not isinstance(ports, int) or not 1 <= ports <= 64:
+                raise ValueError(f"{name} must be an integer from 1 to 64, not {ports!r}")
         if not isinstance(iterations, int) or iterations < 1:
             raise ValueError(f"iterations must be an integer of at least 1, not {iterations!r}")
         if not isinstance(policy, Policy):
             raise ValueError(f"policy must be one of {', '.join(map(str, Policy))}, not {policy!r}")
-        self._n, self._iterations, self._policy = n, iterations, policy
-        super().__init__({"request": In(n).array(n), "match": Out(n).array(n)})
-
-    @property
-    def n(self) -> int:
-        return self._n
+        self._inputs, self._outputs = inputs, outputs
+        self._iterations, self._policy = iterations, policy
+        super().__init__({"request": In(outputs).array(inputs),
+                          "match": Out(outputs).array(inputs)})
 
     @property
     def iterations(self) -> int:
@@ -110,79 +138,87 @@ class Islip(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        n = self._n
-        width = 1 << (n - 1).bit_length()
-        masks = index_masks(m, width)
-
-        def turned(words: Sequence[Value], name: str) -> list[Value]:
-            full = [Signal(width, name=f"{name}_{index}") for index in range(n)]
-            m.d.comb += [word.eq(part) for word, part in zip(full, words, strict=True)]
-            none = [Const(0, width)] * (width - n)
-            return [column[:n] for column in transpose(m, [*full, *none], masks, name)[:n]]
-
-        def choose(requests: Value, after: Value, name: str) -> Value:
-            wanted, first, chosen = (Signal(n, name=f"{name}_{part}")
-                                     for part in ("wanted", "first", "chosen"))
-            m.d.comb += [
-                wanted.eq(requests),
-                first.eq(wanted & after),
-                chosen.eq(lowest_bit(Mux(first.any(), first, wanted))),
-            ]
-            return chosen
-
         # Of each port, the partners behind the one it was matched to last.
-        after_in = [Signal(n, name=f"after_in{port}") for port in range(n)]
-        after_out = [Signal(n, name=f"after_out{port}") for port in range(n)]
-        columns = turned(self.request, "request")
-        matches: list[Value] = [Const(0, n)] * n
-        for turn in range(self._iterations):
-            free_in, taken = Signal(n, name=f"free_in{turn}"), Signal(n, name=f"taken{turn}")
-            m.d.comb += [free_in.eq(~Cat(match.any() for match in matches)),
-                         taken.eq(reduce(or_, matches))]
-            grants = [choose(Mux(taken[port], 0, columns[port] & free_in) if turn
-                             else columns[port], after_out[port], f"grant{turn}_{port}")
-                      for port in range(n)]
-            accepts = [choose(granted, after_in[port], f"accept{turn}_{port}")
-                       for port, granted in enumerate(turned(grants, f"granted{turn}"))]
-            if turn == 0 and self._policy is Policy.ROUND_ROBIN:
-                accepted = Signal(n)
-                m.d.comb += accepted.eq(reduce(or_, accepts))
-                for port in range(n):
-                    with m.If(accepts[port].any()):
-                        m.d.sync += after_in[port].eq(-(accepts[port] << 1))
-                    with m.If(accepted[port]):
-                        m.d.sync += after_out[port].eq(-(grants[port] << 1))
-            # An input that has a partner gets no grants: it does not lose it.
-            matches = [match | accept for match, accept in zip(matches, accepts, strict=True)]
-        m.d.comb += [self.match[port].eq(matches[port]) for port in range(n)]
+        after_in = [Signal(self._outputs, name=f"after_in{port}") for port in range(self._inputs)]
+        after_out = [Signal(self._inputs, name=f"after_out{port}")
+                     for port in range(self._outputs)]
+        turner = _Turner(m, self._inputs, self._outputs)
+        asking = Signal()
+        m.d.comb += asking.eq(reduce(or_, self.request).any())
+        with m.If(asking):
+            columns = turner.columns(self.request, "request")
+            matches: list[Value] = [Const(0, self._outputs)] * self._inputs
+            for turn in range(self._iterations):
+                matches = self._iterate(m, turn, turner, columns, matches, after_in, after_out)
+            m.d.comb += [self.match[port].eq(match) for port, match in enumerate(matches)]
         return m
+
+    def _iterate(self, m: Module, turn: int, turner: _Turner, columns: list[Value],
+                 matches: list[Value], after_in: list[Signal],
+                 after_out: list[Signal]) -> list[Value]:
+        """Add what one iteration finds to ``matches``."""
+        wanted = columns
+        if turn:
+            free, taken = Signal(self._inputs, name=f"free{turn}"), reduce(or_, matches)
+            m.d.comb += free.eq(~Cat(match.any() for match in matches))
+            wanted = [Signal(self._inputs, name=f"wanted{turn}_{port}")
+                      for port in range(self._outputs)]
+            for port, column in enumerate(columns):
+                with m.If(~taken[port]):
+                    m.d.comb += wanted[port].eq(column & free)
+        left = Signal(name=f"left{turn}")
+        grants, accepts = (
+            [Signal(width, name=f"{name}{turn}_{port}") for port in range(count)]
+            for name, width, count in (("grant", self._inputs, self._outputs),
+                                       ("accept", self._outputs, self._inputs)))
+        m.d.comb += left.eq(reduce(or_, wanted).any())
+        with m.If(left):
+            m.d.comb += [grant.eq(first_of(column, after))
+                         for grant, column, after in zip(grants, wanted, after_out, strict=True)]
+            granted = turner.rows(grants, f"granted{turn}")
+            m.d.comb += [accept.eq(first_of(row, after))
+                         for accept, row, after in zip(accepts, granted, after_in, strict=True)]
+        if turn == 0 and self._policy is Policy.ROUND_ROBIN:
+            accepted = Signal(self._outputs)
+            m.d.comb += accepted.eq(reduce(or_, accepts))
+            for port, accept in enumerate(accepts):
+                with m.If(accept.any()):
+                    m.d.sync += after_in[port].eq(behind(accept))
+            for port, grant in enumerate(grants):
+                with m.If(accepted[port]):
+                    m.d.sync += after_out[port].eq(behind(grant))
+        # An input that has a partner gets no grants: it does not lose it.
+        return [match | accept for match, accept in zip(matches, accepts, strict=True)]
 
 
 class IslipModel:
     """Reference model of :class:`Islip`, written from its definition."""
 
-    def __init__(self, n: int, *, iterations: int, policy: Policy = Policy.ROUND_ROBIN) -> None:
-        self.n, self.iterations, self.policy = n, iterations, policy
-        self._grant, self._accept = [0] * n, [0] * n
+    def __init__(self, inputs: int, outputs: int, *, iterations: int,
+                 policy: Policy = Policy.ROUND_ROBIN) -> None:
+        self.inputs, self.outputs = inputs, outputs
+        self.iterations, self.policy = iterations, policy
+        self._grant, self._accept = [0] * outputs, [0] * inputs
 
     def step(self, wants: Sequence[set[int]]) -> list[int | None]:
         """Match once: the output of each input, ``None`` without one. ``wants[i]`` are the outputs
         that input ``i`` requests."""
-        n = self.n
-        output_of: list[int | None] = [None] * n
+        output_of: list[int | None] = [None] * self.inputs
         matched: set[int] = set()
         for turn in range(self.iterations):
             grants: dict[int, set[int]] = {}
-            for output in set(range(n)) - matched:
-                asking = [i for i in range(n) if output_of[i] is None and output in wants[i]]
+            for output in set(range(self.outputs)) - matched:
+                asking = [i for i in range(self.inputs)
+                          if output_of[i] is None and output in wants[i]]
                 if asking:
-                    chosen = min(asking, key=lambda i, at=self._grant[output]: (i - at) % n)
+                    chosen = min(asking, key=lambda i, at=self._grant[output]:
+                                 (i - at) % self.inputs)
                     grants.setdefault(chosen, set()).add(output)
             for i, offers in grants.items():
-                output = min(offers, key=lambda j, at=self._accept[i]: (j - at) % n)
+                output = min(offers, key=lambda j, at=self._accept[i]: (j - at) % self.outputs)
                 output_of[i] = output
                 matched.add(output)
                 if turn == 0 and self.policy is Policy.ROUND_ROBIN:
-                    self._grant[output] = (i + 1) % n
-                    self._accept[i] = (output + 1) % n
+                    self._grant[output] = (i + 1) % self.inputs
+                    self._accept[i] = (output + 1) % self.outputs
         return output_of

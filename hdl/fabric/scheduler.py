@@ -1,4 +1,4 @@
-"""Scheduler of a switch: which queue of each input gives a flit in this cycle.
+"""Scheduler of a switch: which queue of each input gives a flit to a plane of outputs.
 
 Two tiers. First every packet that has left in part goes on, if its next flit and a credit are
 there; then iSLIP matches the inputs and outputs that are still free, for packets that start. So a
@@ -18,21 +18,41 @@ Latency law: combinational from the bits of the queues to pops and selections; p
 cycle later. Without requests nothing changes.
 
 Choices that exist once per port are made on words with one bit per port (:class:`LaneArbiter`): as
-many arbiters as a word has bits for the price of one.
+many arbiters as a word has bits for the price of one. What belongs to an input is computed only
+while the input asks for something, so that ports at rest cost a simulator next to nothing.
 """
 
+from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.fabric.arbiter import Arbiter
+from hdl.fabric.arbiter import behind, first_of
 from hdl.fabric.islip import Islip, index_masks, masked_index
 from hdl.params import Policy, SwitchParams
 
-__all__ = ["LaneArbiter", "SwitchScheduler"]
+__all__ = ["LaneArbiter", "PlaneScheduler"]
+
+
+def _lane_grants(request: Sequence[Value], after: Sequence[Signal]) -> list[Value]:
+    """Of ``n`` requesters in many lanes, the one that each lane serves."""
+    if len(request) == 1:
+        return list(request)
+    first = [wants & mask for wants, mask in zip(request, after, strict=True)]
+    found = reduce(or_, first)
+    pool = [early | wants & ~found for early, wants in zip(first, request, strict=True)]
+    return [pool[0], *(pool[index] & ~reduce(or_, pool[:index]) for index in range(1, len(pool)))]
+
+
+def _lane_served(m: Module, grant: Sequence[Value], after: Sequence[Signal],
+                 accept: Value) -> None:
+    """Move the pointers of the lanes in ``accept`` behind what was granted."""
+    for index in range(1, len(grant)):
+        earlier = reduce(or_, grant[:index])
+        m.d.sync += after[index].eq(after[index] & ~accept | earlier & accept)
 
 
 class LaneArbiter(wiring.Component):
@@ -60,63 +80,50 @@ class LaneArbiter(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        lanes, n = self._lanes, self._n
-        if n == 1:
-            m.d.comb += self.grant[0].eq(self.request[0])
-            return m
         # Of each requester, the lanes in which it comes behind the one served last.
-        after = [Signal(lanes, name=f"after{index}") for index in range(n)]
-        found = Signal(lanes)
-        first = [self.request[index] & after[index] for index in range(n)]
-        m.d.comb += found.eq(reduce(or_, first))
-        served: list[Value] = []  # lanes that an earlier requester has taken
-        for index in range(n):
-            pool = Signal(lanes, name=f"pool{index}")
-            m.d.comb += pool.eq(first[index] | self.request[index] & ~found)
-            earlier = reduce(or_, served) if served else None
-            m.d.comb += self.grant[index].eq(pool if earlier is None else pool & ~earlier)
-            if earlier is not None and self._policy is Policy.ROUND_ROBIN:
-                with m.If(self.accept.any()):
-                    m.d.sync += after[index].eq(
-                        after[index] & ~self.accept | earlier & self.accept)
-            served.append(pool)
+        after = [Signal(self._lanes, name=f"after{index}") for index in range(self._n)]
+        m.d.comb += [grant.eq(value) for grant, value in zip(
+            self.grant, _lane_grants(self.request, after), strict=True)]
+        if self._policy is Policy.ROUND_ROBIN:
+            with m.If(self.accept.any()):
+                _lane_served(m, self.grant, after, self.accept)
         return m
 
 
-class SwitchScheduler(wiring.Component):
-    """Class, input and output allocation in one cycle.
+class PlaneScheduler(wiring.Component):
+    """Class, input and output allocation of one plane in one cycle.
 
     Members
     -------
-    start, open, going : ``In(radix).array(radix, classes)``
+    start, open, going : ``In(plane_ports).array(radix, classes)``
         Bits of the queues of each input, see ``VirtualOutputQueues``.
-    available : ``In(radix).array(classes)``
+    available : ``In(plane_ports).array(classes)``
         Of a class: outputs with credit.
-    pop : ``Out(radix).array(radix)``
+    pop : ``Out(plane_ports).array(radix)``
         Of an input: the output to which it gives a flit, one-hot, or 0.
-    pop_port : ``Out(port_bits).array(radix)``
+    pop_port : ``Out(plane_bits).array(radix)``
         Its index.
     pop_class : ``Out(classes).array(radix)``
         The class of that flit, one-hot; 0 without one.
-    charge : ``Out(radix).array(classes)``
+    charge : ``Out(plane_ports).array(classes)``
         Of a class: outputs that get a flit.
-    source : ``Out(radix).array(port_bits)``
+    source : ``Out(plane_ports).array(port_bits)``
         Bit ``b`` of the index of the input from which each output gets a flit.
     """
 
     def __init__(self, params: SwitchParams) -> None:
         self._params = params
-        radix, classes = params.radix, params.link.classes
+        radix, outputs, classes = params.radix, params.plane_ports, params.link.classes
         super().__init__({
-            "start": In(radix).array(radix, classes),
-            "open": In(radix).array(radix, classes),
-            "going": In(radix).array(radix, classes),
-            "available": In(radix).array(classes),
-            "pop": Out(radix).array(radix),
-            "pop_port": Out(params.port_bits).array(radix),
+            "start": In(outputs).array(radix, classes),
+            "open": In(outputs).array(radix, classes),
+            "going": In(outputs).array(radix, classes),
+            "available": In(outputs).array(classes),
+            "pop": Out(outputs).array(radix),
+            "pop_port": Out(params.plane_bits).array(radix),
             "pop_class": Out(classes).array(radix),
-            "charge": Out(radix).array(classes),
-            "source": Out(radix).array(params.port_bits),
+            "charge": Out(outputs).array(classes),
+            "source": Out(outputs).array(params.port_bits),
         })
 
     @property
@@ -126,60 +133,80 @@ class SwitchScheduler(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         params = self._params
-        radix, classes, policy = params.radix, params.link.classes, params.policy
-        ports = range(radix)
+        radix, outputs, policy = params.radix, params.plane_ports, params.policy
+        classes, ports = range(params.link.classes), range(params.radix)
+        fair = policy is Policy.ROUND_ROBIN
 
         # Outputs whose virtual channel of a class is free, and that have credit.
-        free = [Signal(radix, name=f"free{klass}") for klass in range(classes)]
+        free = [Signal(outputs, name=f"free{klass}") for klass in classes]
         m.d.comb += [free[klass].eq(self.available[klass]
                                     & ~reduce(or_, (self.open[port][klass] for port in ports)))
-                     for klass in range(classes)]
+                     for klass in classes]
 
-        chosen, continuing, starting, proposals = [], [], [], []
+        def words(name: str, width: int = outputs) -> list[Signal]:
+            return [Signal(width, name=f"{name}{port}") for port in ports]
+
+        asking, goes, starts, proposal = words("asking", 1), words("goes"), words("starts"), \
+            words("proposal")
+        chosen = [words(f"chosen{klass}_") for klass in classes]
+        proposals = [words(f"proposal{klass}_") for klass in classes]
+        after = words("after")
+        class_after = [words(f"class_after{klass}_") for klass in classes]
         for port in ports:
-            m.submodules[f"class{port}"] = choice = LaneArbiter(radix, classes, policy=policy)
-            m.submodules[f"input{port}"] = arbiter = Arbiter(radix, policy=policy)
-            goes, starts = Signal(radix, name=f"goes{port}"), Signal(radix, name=f"starts{port}")
-            going = [self.going[port][klass] & self.available[klass] for klass in range(classes)]
-            start = [self.start[port][klass] & free[klass] for klass in range(classes)]
-            m.d.comb += [
-                goes.eq(reduce(or_, going)),
-                starts.eq(reduce(or_, start) & ~goes),
-                choice.accept.eq(self.pop[port]),
-                arbiter.request.eq(goes),
-            ]
-            m.d.comb += [choice.request[klass].eq(going[klass] | start[klass] & ~goes)
-                         for klass in range(classes)]
-            chosen.append(choice.grant)
-            continuing.append(arbiter)
-            starting.append(starts)
-            proposals.append([arbiter.grant & choice.grant[klass] for klass in range(classes)])
+            m.d.comb += asking[port].eq(reduce(or_, (
+                *self.start[port], *self.going[port])).any())
+            with m.If(asking[port]):
+                going = [self.going[port][klass] & self.available[klass] for klass in classes]
+                start = [self.start[port][klass] & free[klass] & ~goes[port] for klass in classes]
+                grants = _lane_grants([go | new for go, new in zip(going, start, strict=True)],
+                                      [words[port] for words in class_after])
+                m.d.comb += [
+                    goes[port].eq(reduce(or_, going)),
+                    starts[port].eq(reduce(or_, start)),
+                    proposal[port].eq(first_of(goes[port], after[port])),
+                ]
+                for klass in classes:
+                    m.d.comb += [
+                        chosen[klass][port].eq(grants[klass]),
+                        proposals[klass][port].eq(proposal[port] & chosen[klass][port]),
+                    ]
 
         # Packets under way: at each output, one of the classes.
-        m.submodules.outputs = outputs = LaneArbiter(radix, classes, policy=policy)
-        taken = Signal(radix)
-        m.d.comb += [outputs.request[klass].eq(reduce(or_, (row[klass] for row in proposals)))
-                     for klass in range(classes)]
-        m.d.comb += [taken.eq(reduce(or_, outputs.request)), outputs.accept.eq(taken)]
+        m.submodules.outputs = arbiter = LaneArbiter(outputs, len(classes), policy=policy)
+        taken = Signal(outputs)
+        m.d.comb += [arbiter.request[klass].eq(reduce(or_, proposals[klass])) for klass in classes]
+        m.d.comb += [taken.eq(reduce(or_, arbiter.request)), arbiter.accept.eq(taken)]
 
         # Packets that start, where neither input nor output is taken.
-        m.submodules.islip = islip = Islip(radix, iterations=params.iterations, policy=policy)
-        masks = [mask[:radix] for mask in index_masks(m, 1 << params.port_bits)]
+        m.submodules.islip = islip = Islip(radix, outputs, iterations=params.iterations,
+                                           policy=policy)
+        masks = index_masks(m, outputs, params.plane_bits)
+        won = words("won")
         for port in ports:
-            won = Signal(radix, name=f"won{port}")
-            m.d.comb += [
-                won.eq(reduce(or_, (proposals[port][klass] & outputs.grant[klass]
-                                    for klass in range(classes)))),
-                continuing[port].accept.eq(won.any()),
-                islip.request[port].eq(Mux(won.any(), 0, starting[port] & ~taken)),
-                self.pop[port].eq(won | islip.match[port]),
-                self.pop_port[port].eq(masked_index(self.pop[port], masks)),
-            ]
-            m.d.comb += self.pop_class[port].eq(Cat(
-                (self.pop[port] & chosen[port][klass]).any() for klass in range(classes)))
-        m.d.comb += [self.charge[klass].eq(reduce(or_, (
-            self.pop[port] & chosen[port][klass] for port in ports))) for klass in range(classes)]
-        m.d.comb += [self.source[bit].eq(reduce(or_, (
-            self.pop[port] for port in ports if port >> bit & 1)))
-            for bit in range(params.port_bits)]
+            with m.If(asking[port]):
+                m.d.comb += [
+                    won[port].eq(reduce(or_, (proposals[klass][port] & arbiter.grant[klass]
+                                              for klass in classes))),
+                    self.pop[port].eq(won[port] | islip.match[port]),
+                ]
+                with m.If(~won[port].any()):
+                    m.d.comb += islip.request[port].eq(starts[port] & ~taken)
+            with m.If(self.pop[port].any()):
+                m.d.comb += [
+                    self.pop_port[port].eq(masked_index(self.pop[port], masks)),
+                    self.pop_class[port].eq(Cat(
+                        (self.pop[port] & chosen[klass][port]).any() for klass in classes)),
+                ]
+                if fair:
+                    _lane_served(m, [chosen[klass][port] for klass in classes],
+                                 [words[port] for words in class_after], self.pop[port])
+            if fair:
+                with m.If(won[port].any()):
+                    m.d.sync += after[port].eq(behind(proposal[port]))
+        with m.If(Cat(asking).any()):
+            m.d.comb += [self.charge[klass].eq(reduce(or_, (
+                self.pop[port] & chosen[klass][port] for port in ports))) for klass in classes]
+            m.d.comb += [self.source[bit].eq(reduce(or_, (
+                self.pop[port] for port in ports if port >> bit & 1)))
+                for bit in range(params.port_bits)]
         return m

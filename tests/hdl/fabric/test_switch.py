@@ -6,8 +6,8 @@ import cocotb
 import pytest
 
 from hdl.fabric.switch import Switch
-from hdl.fabric.table import SwitchRegion, table_entry, table_index
-from hdl.layouts import field_slices, pack
+from hdl.fabric.table import table_index
+from hdl.layouts import RouteEntry, RouteLevel, RouteWrite, pack
 from hdl.params import LinkParams, SwitchParams
 from tests.bench import Bench, run_bench
 from tests.hdl.fabric.packets import Scoreboard, make_packet
@@ -15,13 +15,17 @@ from tests.hdl.fabric.switch_load import SwitchLoad
 from tests.hdl.link.words import LinkPeer
 
 BUILDS = {
-    "plain": SwitchParams(link=LinkParams(vcs_per_class=1, vc_depth=20), radix=4, table_bits=4),
+    "plain": SwitchParams(link=LinkParams(vcs_per_class=1, vc_depth=20), radix=4, speedup=1,
+                          table_bits=4),
     # Packets are longer than buffers, and nothing is a power of two.
     "odd": SwitchParams(link=LinkParams(flit_bytes=16, classes=3, vcs_per_class=2, vc_depth=7),
                         radix=5, iterations=1, table_bits=3),
 }
 LATENCY = 4
-REGION = {"mask": 0xF000, "value": 0x5000, "near_shift": 2, "far_shift": 8}
+#: Levels of the table: nodes near, in one part of the far ones, and all others.
+LEVELS = ({"mask": 0xF000, "value": 0x5000, "shift": 2},
+          {"mask": 0x8001, "value": 0x8001, "shift": 12},
+          {"mask": 0, "value": 0, "shift": 8})
 
 
 def load(radix: int, depth: int) -> SwitchParams:
@@ -29,9 +33,21 @@ def load(radix: int, depth: int) -> SwitchParams:
                         table_bits=6)
 
 
-def entry(params: SwitchParams, **values: int) -> int:
-    slices = field_slices(table_entry(params))
-    return sum(value << slices[name][0] for name, value in values.items())
+def level_write(number: int, level: dict[str, int]) -> int:
+    """A ``RouteWrite`` of one level."""
+    return write(level=number, entry=0, body=pack(RouteLevel, {"valid": 1, **level}))
+
+
+def entry_write(level: int, index: int, port: int, at: int | None = None) -> int:
+    """A ``RouteWrite`` of one entry, at one input port or at all."""
+    place = {"every_input": 1} if at is None else {"input": at}
+    return write(level=level, entry=1,
+                 body=pack(RouteEntry, {"index": index, "port": port, **place}))
+
+
+def write(*, level: int, entry: int, body: bytes) -> int:
+    return int.from_bytes(pack(RouteWrite, {
+        "level": level, "entry": entry, "body": int.from_bytes(body, "little")}), "little")
 
 
 class SwitchBench:
@@ -42,33 +58,39 @@ class SwitchBench:
         self.link = self.params.link
         self.dut = dut
         dut.table__valid.value = 0
-        dut.region.value = int.from_bytes(pack(SwitchRegion, REGION), "little")
+        dut.now.value = 0
+        dut.node.value = 0xFFFF
         self.bench = bench = Bench(dut, limit=20_000)
         self.names = [f"links__{port}" for port in range(self.params.radix)]
         self.peers = [LinkPeer(bench, name, self.link, **peer) for name in self.names]
         self.board = Scoreboard()
-        #: Port of each (index, near).
-        self.table: dict[tuple[int, int], int] = {}
+        #: Output of each (input, level, index).
+        self.table: dict[tuple[int, int, int], int] = {}
         self._seen = [0] * len(self.peers)
         self._index = 0
         bench.on_sample(self._collect)
         bench.on_stuck(lambda: f"{self.board.waiting} packets inside" if self.board.waiting else "")
 
     async def start(self) -> None:
-        """Start, and write a random table that names every port."""
+        """Start, and write random tables that name every port, different ones at input 0."""
         await self.bench.start()
-        rng, size = self.bench.rng, 1 << self.params.table_bits
-        for near in range(2):
-            ports = [index % self.params.radix for index in range(size)]
-            rng.shuffle(ports)
-            for index, port in enumerate(ports):
-                self.table[index, near] = port
-                self.dut.table__valid.value = 1
-                self.dut.table__payload.value = entry(
-                    self.params, index=index, near=near, port=port)
-                await self.bench.cycles(1)
+        rng, size, radix = self.bench.rng, 1 << self.params.table_bits, self.params.radix
+        for number, level in enumerate(LEVELS):
+            await self._write(level_write(number, level))
+        for at in (None, 0):
+            for level in range(len(LEVELS)):
+                ports = [index % radix for index in range(size)]
+                rng.shuffle(ports)
+                for index, port in enumerate(ports):
+                    for place in range(radix) if at is None else (at,):
+                        self.table[place, level, index] = port
+                    await self._write(entry_write(level, index, port, at))
         self.dut.table__valid.value = 0
         await self.bench.cycles(2)
+
+    async def _write(self, value: int) -> None:
+        self.dut.table__valid.value, self.dut.table__payload.value = 1, value
+        await self.bench.cycles(1)
 
     def _collect(self) -> None:
         for port, peer in enumerate(self.peers):
@@ -76,20 +98,23 @@ class SwitchBench:
                 self.board.take(port, flit)
             self._seen[port] = len(peer.received)
 
-    def destination(self, port: int) -> int:
-        """Some node id that the table sends to ``port``."""
+    def destination(self, port: int, to: int) -> int:
+        """Some node id that the table of ``port`` sends to ``to``."""
         rng = self.bench.rng
         while True:
             dst = rng.getrandbits(16)
             if rng.getrandbits(1):
-                dst = dst & 0xFFF | REGION["value"]
-            if self.table[table_index(dst, REGION, self.params.table_bits)] == port:
+                dst = dst & 0xFFF | LEVELS[0]["value"]
+            found = table_index(dst, LEVELS, self.params.table_bits)
+            assert found is not None
+            if self.table[port, *found] == to:
                 return dst
 
     def inject(self, port: int, to: int, *, klass: int = 0, body: int) -> None:
         rng = self.bench.rng
-        packet = make_packet(rng, self.link, self._index, dst=self.destination(to),
-                             src=rng.getrandbits(16), rail=0, body=body)
+        packet = make_packet(rng, self.link, self._index, dst=self.destination(port, to),
+                             src=rng.getrandbits(16), rail=0, body=body,
+                             poison=bool(body) and rng.random() < 0.1)
         self._index += 1
         vc = klass * self.link.vcs_per_class
         self.board.expect(packet, (port, vc), (to, vc))
@@ -255,20 +280,42 @@ async def an_idle_switch_changes_nothing(dut):
     assert busy[0] == 1 and busy.count(0) >= LATENCY and busy[-1] == 1
 
 
-@cocotb.test()
-async def saturated_it_carries_what_islip_promises_and_serves_every_pair(dut):
+async def start_load(dut) -> tuple[SwitchParams, Bench]:
+    """Start a loaded switch with destination ``n`` at port ``n``."""
     params = load(int(os.environ["RADIX"]), int(os.environ["DEPTH"]))
-    for name in ("on", "mixed", "hold", "clear", "table__valid", "length"):
+    for name in ("on", "mixed", "hold", "hot", "clear", "table__valid", "length"):
         getattr(dut, name).value = 0
     bench = Bench(dut, limit=50_000)
     await bench.start()
-    for port in range(params.radix):
-        dut.table__valid.value = 1
-        dut.table__payload.value = entry(params, index=port, near=1, port=port)
+    for value in (level_write(0, {"mask": 0, "value": 0, "shift": 0}),
+                  *(entry_write(0, port, port) for port in range(params.radix))):
+        dut.table__valid.value, dut.table__payload.value = 1, value
         await bench.cycles(1)
     dut.table__valid.value = 0
     await bench.cycles(2)
+    return params, bench
 
+
+async def measure(dut, bench: Bench, cycles: int) -> None:
+    """Let counters count for ``cycles``; they are one register behind."""
+    dut.clear.value = 1
+    await bench.cycles(1)
+    dut.clear.value = 0
+    await bench.cycles(cycles + 1)
+
+
+async def drain(dut, bench: Bench) -> None:
+    """Stop the load; the switch must become idle, having done nothing wrong."""
+    dut.on.value = 0
+    await bench.until(lambda: int(dut.idle.value) == 1, "idle switch")
+    await bench.cycles(50)
+    assert int(dut.idle.value) == 1
+    assert not int(dut.wrong.value), "a flit at a wrong port, or a packet broken up"
+
+
+@cocotb.test()
+async def saturated_it_carries_what_islip_promises_and_serves_every_pair(dut):
+    params, bench = await start_load(dut)
     for case in os.environ["CASES"].split():
         length, mixed, least = case.split(":")
         # Buffers take long to fill on their own, and a switch carries more as they do. With two
@@ -280,22 +327,36 @@ async def saturated_it_carries_what_islip_promises_and_serves_every_pair(dut):
         await bench.cycles((20 if int(mixed) else 3) * params.link.vc_depth)
         dut.hold.value = 0
         await bench.cycles(params.link.vc_depth + cycles // 4)
-        dut.clear.value = 1
-        await bench.cycles(1)
-        dut.clear.value = 0
-        await bench.cycles(cycles)
-        # The counters are one register behind.
+        await measure(dut, bench, cycles)
         throughput = int(dut.delivered.value) / (cycles * params.radix)
         worst = int(dut.fewest.value) / cycles
         print(f"radix {params.radix}, {params.link.vc_depth} flits per class, packets of {length},"
               f" {1 + int(mixed)} classes: {throughput:.4f}, worst output {worst:.4f}")
         assert throughput >= float(least)
         assert int(dut.served.value), "some pair of input and output was not served"
-        dut.on.value = 0
-        await bench.until(lambda: int(dut.idle.value) == 1, "idle switch")
-        await bench.cycles(50)
-        assert int(dut.idle.value) == 1
-        assert not int(dut.wrong.value), "a flit at a wrong port, or a packet broken up"
+        await drain(dut, bench)
+
+
+@cocotb.test()
+async def beside_a_hot_spot_ports_without_hot_traffic_keep_their_rate(dut):
+    params, bench = await start_load(dut)
+    hot, cycles = params.radix // 2, 4000
+    dut.hot.value, dut.length.value, dut.on.value = (1 << hot) - 1, 4, 1
+    # The buffers of hot ports fill up with what waits for port 0.
+    await bench.cycles(8 * params.link.vc_depth)
+    await measure(dut, bench, cycles)
+    hottest, clean, victims = (int(getattr(dut, name).value) / cycles
+                               for name in ("hottest", "clean", "victims"))
+    # Half of a hot port's packets are for port 0, which takes one flit per cycle from all.
+    fair, rate = params.radix - hot, 1 / (hot * (0.5 + 0.5 / params.radix))
+    offered = (0.5 - 0.5 / params.radix) * hot
+    print(f"radix {params.radix}, {hot} ports send half to port 0: it takes {hottest:.3f}, ports "
+          f"without hot traffic send {clean / fair:.3f} each, and hot ports send "
+          f"{victims / hot:.3f} each to other ports of {offered / hot:.3f} that they have, "
+          f"{offered * rate / hot:.3f} if in order")
+    assert hottest >= 0.98
+    assert clean >= 0.95 * fair
+    await drain(dut, bench)
 
 
 FUNCTION = [
@@ -310,9 +371,14 @@ FUNCTION = [
 ]
 
 
+LOAD = [
+    "saturated_it_carries_what_islip_promises_and_serves_every_pair",
+    "beside_a_hot_spot_ports_without_hot_traffic_keep_their_rate",
+]
+
+
 def run_load(radix: int, depth: int, cycles: int, cases: str) -> None:
-    run_bench(SwitchLoad(load(radix, depth)), __name__, name=f"switchload{radix}",
-              testcase="saturated_it_carries_what_islip_promises_and_serves_every_pair",
+    run_bench(SwitchLoad(load(radix, depth)), __name__, name=f"switchload{radix}", testcase=LOAD,
               env={"RADIX": str(radix), "DEPTH": str(depth), "CYCLES": str(cycles),
                    "CASES": cases})
 
@@ -323,8 +389,14 @@ def test_a_switch_delivers_in_four_cycles_without_blocking(build: str) -> None:
               name=f"switch_{build}")
 
 
-def test_an_eight_port_switch_is_saturated_above_98_percent() -> None:
-    run_load(8, 256, 4000, "1:0:0.98 16:0:0.9 5:1:0.95")
+def test_an_eight_port_switch_is_saturated_above_97_percent() -> None:
+    run_load(8, 256, 4000, "1:0:0.99 16:0:0.965 5:1:0.98")
+
+
+@pytest.mark.slow
+def test_a_16_port_switch_is_saturated_above_98_percent_by_long_packets() -> None:
+    # BookSim2 with 8 VCs and speedup 2 carries 0.979.
+    run_load(16, 768, 40_000, "16:0:0.979")
 
 
 @pytest.mark.slow

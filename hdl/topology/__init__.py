@@ -4,8 +4,8 @@ deadlock. Everything here is plain Python: a fabric's shape is configuration of 
 from .base import DimValues, Link, Topology
 from .bounds import Bound, allreduce_bound, gemm_bound, p2p_bound
 from .deadlock import DeadlockError, check_deadlock_free
-from .grid import Grid
 from .parse import parse
+from .tiered import Tiered
 
-__all__ = ["Bound", "DeadlockError", "DimValues", "Grid", "Link", "Topology", "allreduce_bound",
-           "check_deadlock_free", "gemm_bound", "p2p_bound", "parse"]
+__all__ = ["Bound", "DeadlockError", "DimValues", "Link", "Tiered", "Topology",
+           "allreduce_bound", "check_deadlock_free", "gemm_bound", "p2p_bound", "parse"]

@@ -13,13 +13,11 @@ from dataclasses import dataclass
 
 from hdl.params import CardParams
 
-from .base import Topology
+from .base import ROUTER_CYCLES, SWITCH_CYCLES, Topology
 
-__all__ = ["Bound", "MEMORY_WRITE_CYCLES", "ROUTER_CYCLES", "allreduce_bound", "gemm_bound",
-           "p2p_bound"]
+__all__ = ["Bound", "MEMORY_WRITE_CYCLES", "ROUTER_CYCLES", "SWITCH_CYCLES", "allreduce_bound",
+           "gemm_bound", "p2p_bound"]
 
-#: Fewest cycles from a router's link input register to its link output register.
-ROUTER_CYCLES = 3
 #: Cycles that a memory write takes once memory accepts it.
 MEMORY_WRITE_CYCLES = 1
 
@@ -48,15 +46,13 @@ def _ceil(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def _latency(params: CardParams, hops: int) -> int:
-    return (params.memory.latency + hops * (ROUTER_CYCLES + params.link.latency)
-            + MEMORY_WRITE_CYCLES)
+def _latency(params: CardParams, flight: int) -> int:
+    return params.memory.latency + flight + MEMORY_WRITE_CYCLES
 
 
 def _flits_per_cycle(topology: Topology, params: CardParams, rank: int) -> int:
     """Flits that a card can send to others, or receive from them, in a cycle."""
-    links = sum((rank, port) in topology.link_at for port in range(2 * topology.dim_count))
-    return max(1, min(params.rails, links))
+    return max(1, min(params.rails, len(topology.links_of(rank))))
 
 
 def p2p_bound(topology: Topology, params: CardParams, source: int, target: int,
@@ -67,7 +63,9 @@ def p2p_bound(topology: Topology, params: CardParams, source: int, target: int,
     # Latency and injection add up: see docs/bounds.md.
     flits = _ceil(size, params.link.flit_bytes)
     rate = min(_flits_per_cycle(topology, params, rank) for rank in (source, target))
-    latency = _latency(params, topology.hops(source, target))
+    if source != target and (cut := topology.narrowest_cut([source, target])):
+        rate = min(rate, cut)
+    latency = _latency(params, topology.flight(source, target, params.link.latency))
     return Bound({"latency": latency, "injection": latency + _ceil(flits, rate) - 1})
 
 
@@ -82,7 +80,7 @@ def allreduce_bound(topology: Topology, params: CardParams, ranks: Sequence[int]
     rate = sum(_flits_per_cycle(topology, params, rank) for rank in ranks)
     moved = _ceil(2 * (n - 1) * size, flit * rate)
     terms = {
-        "latency": _latency(params, topology.farthest(ranks)),
+        "latency": _latency(params, topology.longest_flight(ranks, params.link.latency)),
         "injection": moved,
         "ejection": moved,
         "memory": _ceil(2 * (n - 1) * size, flit * rails * n),
@@ -90,6 +88,8 @@ def allreduce_bound(topology: Topology, params: CardParams, ranks: Sequence[int]
     }
     if n == topology.cards:
         terms["bisection"] = _ceil(size, flit * topology.bisection)
+    if cut := topology.narrowest_cut(ranks):
+        terms["cut"] = _ceil(size, flit * cut)
     return Bound(terms)
 
 

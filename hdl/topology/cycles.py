@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Walk", "product"]
+__all__ = ["Walk", "nest", "product"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,15 @@ def product(low: Walk, high: Walk) -> Walk:
     """Walk of the product grid; coordinates of ``low`` come first."""
     pairs, closed = _indices(len(low.places), len(high.places), low.closed and high.closed)
     return Walk(tuple(low.places[i] + high.places[j] for i, j in pairs), closed=closed)
+
+
+def nest(low: Walk, high: Walk) -> Walk:
+    """Walk of the product grid that visits all of ``low`` in each place of ``high``, there and back
+    by turns: each place of ``high`` is entered where the last one was left."""
+    a, b = len(low.places), len(high.places)
+    pairs = [(i if j % 2 == 0 else a - 1 - i, j) for j in range(b) for i in range(a)]
+    return Walk(tuple(low.places[i] + high.places[j] for i, j in pairs),
+                closed=high.closed and (b % 2 == 0 or a == 1))
 
 
 def _indices(a: int, b: int, closed: bool) -> tuple[list[tuple[int, int]], bool]:

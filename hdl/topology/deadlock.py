@@ -1,133 +1,149 @@
-"""The proof, before anything is built, that routes cannot deadlock.
+"""The proof, before anything is built, that every pair of cards has a route and that routes cannot
+deadlock.
 
 A *channel* is a lane (virtual channel of one class) of a directed link. A packet that holds one
 channel and wants another makes the second a dependency of the first; with credits and no dropping,
 packets can wait for each other forever exactly if dependencies form a cycle (Dally and Seitz). One
 class is checked: every class uses lanes of its own in the same way, and between classes requests
-wait for responses only, which always sink.
+wait for responses only, which always sink. A switch is nothing but a place between channels: it
+holds an output only while it waits for credit there.
 
-Any routing function is judged by the routes of all pairs. For the router's own, a topology may
-have a proof that fewer pairs decide (``dependency_pairs``): thousands of cards then cost little.
+Any routing function is judged by the routes of all pairs. The machine's own routes fall into two
+parts that are searched apart, whatever the number of pairs (``docs/topology.md`` has the proofs):
+
+* among cards, a few pairs on one line of each dimension show every dependency
+  (``Topology.dependency_pairs``);
+* above them, sets of destinations per link do (``flows``). Packets that come down from a switch are
+  at their destination, so nothing above the cards waits for a channel among them.
+
+Of adaptive routes it is the escape channels that are searched (``escape``): on small fabrics by all
+pairs and ways, on large ones on one line of each dimension.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
-from typing import NamedTuple
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from hdl.params import LinkParams
+from hdl.ports import DimKind
 
 from .base import Topology
+from .escape import AdaptiveHops, escape_dependencies
+from .flows import Flows
+from .routes import NextHop, Routes
+from .tiered import Tiered
 
-__all__ = ["Channel", "DeadlockError", "channel_dependencies", "check_deadlock_free", "find_cycle"]
+__all__ = ["Channel", "DeadlockError", "channel_dependencies", "check_deadlock_free",
+           "dependencies_above", "escape_channels", "find_cycle"]
 
-#: ``next_hop(node, dst, in_port, in_lane, rail, dims, lanes=…) -> (out_port, out_lanes)``: the
-#: router's reference model. Ports of the rails follow the link ports; ``out_lanes`` are the lanes
-#: that a packet may take there.
-NextHop = Callable[..., tuple[int, Sequence[int]]]
-
-
+#: Cards up to which the escape channels of adaptive routes are searched by all pairs.
+SEARCHED_CARDS = 64
 #: Channels of a cycle that an error names; of a longer one it names the first ones.
 NAMED_CHANNELS = 16
 
 
 class Channel(NamedTuple):
-    """A lane of the link that leaves a card by a port."""
+    """A lane of the link that leaves a node by a port."""
 
-    card: int
+    node: int
     port: int
     lane: int
 
-    def __str__(self) -> str:
-        sign = "-" if self.port % 2 else "+"
-        return f"card {self.card} {sign}{'xyz'[self.port // 2]} lane {self.lane}"
+    def name(self, topology: Topology) -> str:
+        """The name of its link, and the lane."""
+        link = topology.link_at[self.node, self.port]
+        return f"{topology.link_name(link)} lane {self.lane}"
 
 
 class DeadlockError(ValueError):
     """The fabric can deadlock; ``cycle`` holds the channels that wait for each other."""
 
-    def __init__(self, spec: str, cycle: Sequence[Channel]) -> None:
+    def __init__(self, topology: Topology, cycle: Sequence[Channel]) -> None:
         self.cycle = tuple(cycle)
-        named = list(map(str, self.cycle[:NAMED_CHANNELS]))
+        named = [channel.name(topology) for channel in self.cycle[:NAMED_CHANNELS]]
         if len(self.cycle) > NAMED_CHANNELS:
             named.append(f"... ({len(self.cycle)} channels)")
-        super().__init__(f"{spec} can deadlock: " + " -> ".join([*named, str(self.cycle[0])]))
+        super().__init__(f"{topology.spec} can deadlock: " + " -> ".join([*named, named[0]]))
 
 
-def _router() -> NextHop:
-    from hdl.fabric.route import next_hop
-
-    return next_hop
+Node = TypeVar("Node", bound=Hashable)
 
 
 def channel_dependencies(topology: Topology, link: LinkParams, *, rails: int = 1,
                          next_hop: NextHop | None = None,
                          pairs: Iterable[tuple[int, int]] | None = None
                          ) -> dict[Channel, set[Channel]]:
-    """Return which channels each channel's packets may wait for.
+    """Return which channels each channel's packets may wait for, by following routes.
 
     Parameters
     ----------
     topology, link, rails, next_hop
         As for :func:`check_deadlock_free`.
     pairs
-        Pairs (source, destination) whose routes are followed, all of them by default.
+        Pairs (source, destination) whose routes are followed, by every path that a header may ask
+        for; all of them by default.
 
     Raises
     ------
     ValueError
         If a route leaves the fabric, misses its destination or takes a lane that is not there.
     """
-    next_hop = next_hop or _router()
-    count = topology.dim_count
-    # Few cards are on the routes of few pairs.
-    ids = cache(topology.node_id)
-    dims = cache(lambda rank: topology.dims(rank, count))
+    routes = Routes(topology, lanes=link.vcs_per_class, next_hop=next_hop)
     graph: dict[Channel, set[Channel]] = {}
-    # Where a route has been with this destination and rail, another one need not follow.
-    seen: set[tuple[int, int, int, int, int]] = set()
+    # Where a route has been with this destination, rail and path, another one need not follow.
+    seen: set[tuple[int, int, int, int, int, int]] = set()
+    paths = _paths(topology)
     for source, target in topology.all_pairs() if pairs is None else pairs:
         for rail in range(rails):
-            stack = [(source, 2 * count + rail, 0)]
-            while stack:
-                card, in_port, in_lane = stack.pop()
-                state = (card, in_port, in_lane, target, rail)
-                if state in seen:
-                    continue
-                seen.add(state)
-                port, lanes = next_hop(ids(card), ids(target), in_port, in_lane, rail, dims(card),
-                                       lanes=link.vcs_per_class)
-                if port >= 2 * count:
-                    if card != target:
-                        raise ValueError(f"{topology.spec}: the route from card {source} to "
-                                         f"{target} ends at card {card}")
-                    continue
-                hop = topology.link_at.get((card, port))
-                if hop is None:
-                    raise ValueError(f"{topology.spec}: the route from card {source} to {target} "
-                                     f"leaves card {card} by port {port}, which is open")
-                if max(lanes) >= link.vcs_per_class:
-                    raise ValueError(f"{topology.spec} needs more than {link.vcs_per_class} "
-                                     f"virtual channels per class")
-                for lane in lanes:
-                    channel = Channel(card, port, lane)
-                    graph.setdefault(channel, set())
-                    if in_port < 2 * count:
-                        back = topology.link_at[card, in_port]
-                        # Links come in pairs: the one that leaves by in_port returns to where
-                        # the packet came from.
-                        graph.setdefault(Channel(back.target, back.target_port, in_lane),
-                                         set()).add(channel)
-                    stack.append((hop.target, hop.target_port, lane))
+            for path in paths:
+                stack: list[tuple[int, int, int, Channel | None]] = [
+                    (source, routes.local + rail, 0, None)]
+                while stack:
+                    node, in_port, in_lane, held = stack.pop()
+                    state = (node, in_port, in_lane, target, rail, path)
+                    if state in seen:
+                        continue
+                    seen.add(state)
+                    hop = routes.hop(node, target, in_port, in_lane, rail, path)
+                    if hop is None:
+                        if node != target:
+                            raise ValueError(f"{topology.spec}: the route from card {source} to "
+                                             f"{target} ends at {routes.describe(node)}")
+                        continue
+                    for lane in hop.lanes:
+                        channel = Channel(hop.link.source, hop.link.source_port, lane)
+                        graph.setdefault(channel, set())
+                        if held is not None:
+                            graph[held].add(channel)
+                        stack.append((hop.link.target, hop.link.target_port, lane, channel))
     return graph
 
 
-def find_cycle(graph: Mapping[Channel, set[Channel]]) -> list[Channel] | None:
-    """Return the channels of a cycle in their order, or ``None`` if there is none."""
-    done: set[Channel] = set()
+def _paths(topology: Topology) -> range:
+    """Values of a header's ``path`` that routes may depend on."""
+    nodes = [dim["size"] // (dim["mask"] & -dim["mask"])
+             for dim in topology.dims(0, topology.dim_count) if dim["kind"] is DimKind.FULL]
+    return range(max(nodes, default=0) + 1)
+
+
+def dependencies_above(topology: Tiered, link: LinkParams) -> dict[int, list[int]]:
+    """Return which links above the cards, uplinks included, packets on each of them wait for, by
+    places in ``topology.links``; switches use one lane.
+
+    Raises
+    ------
+    ValueError
+        If a route table sends a packet nowhere, or to a card that it is not for.
+    """
+    return Flows(topology, Routes(topology, lanes=link.vcs_per_class)).wanted
+
+
+def find_cycle(graph: Mapping[Node, Iterable[Node]]) -> list[Node] | None:
+    """Return the members of a cycle in their order, or ``None`` if there is none."""
+    done: set[Node] = set()
     for root in graph:
-        path: dict[Channel, None] = {}
+        path: dict[Node, None] = {}
         stack = [(root, iter(graph[root]))] if root not in done else []
         path[root] = None
         while stack:
@@ -147,9 +163,39 @@ def find_cycle(graph: Mapping[Channel, set[Channel]]) -> list[Channel] | None:
     return None
 
 
+def escape_channels(topology: Topology, link: LinkParams, *, rails: int = 1,
+                    hops: AdaptiveHops | None = None,
+                    pairs: Iterable[tuple[int, int]] | None = None
+                    ) -> dict[Channel, set[Channel]]:
+    """Return which escape channels of adaptive routers each of them waits for, direct or indirect.
+
+    Parameters
+    ----------
+    topology, link, rails
+        As for :func:`check_deadlock_free`.
+    hops
+        Another adaptive routing function than ``hdl.fabric.adaptive.adaptive_hops``.
+    pairs
+        Pairs (source, destination), all of them by default.
+
+    Raises
+    ------
+    ValueError
+        If a way is broken, or links have no adaptive lanes.
+    """
+    if hops is None:
+        from hdl.fabric.adaptive import adaptive_hops
+        hops = adaptive_hops
+    found = escape_dependencies(topology, topology.all_pairs() if pairs is None else pairs,
+                                lanes=link.vcs_per_class, rails=rails, paths=_paths(topology),
+                                hops=hops)
+    return {Channel(*held): {Channel(*channel) for channel in wanted}
+            for held, wanted in found.items()}
+
+
 def check_deadlock_free(topology: Topology, link: LinkParams, *, rails: int = 1,
-                        next_hop: NextHop | None = None) -> None:
-    """Refuse a fabric whose channel dependencies form a cycle.
+                        adaptive: bool = False, next_hop: NextHop | None = None) -> None:
+    """Refuse a fabric that has a pair without a route, or whose channel dependencies form a cycle.
 
     Parameters
     ----------
@@ -159,8 +205,10 @@ def check_deadlock_free(topology: Topology, link: LinkParams, *, rails: int = 1,
         Its links: lanes per class decide.
     rails : int
         Rails per card; routes may depend on the rail.
+    adaptive : bool
+        The routers of cards are adaptive.
     next_hop
-        The router's reference model, ``hdl.fabric.route.next_hop`` by default.
+        Another routing function of the cards than ``hdl.fabric.route.next_hop``.
 
     Raises
     ------
@@ -169,9 +217,20 @@ def check_deadlock_free(topology: Topology, link: LinkParams, *, rails: int = 1,
     ValueError
         If a route is broken.
     """
-    router = _router()
-    own = next_hop is None or next_hop is router
-    graph = channel_dependencies(topology, link, rails=rails, next_hop=next_hop or router,
-                                 pairs=topology.dependency_pairs() if own else None)
+    apart = next_hop is None and isinstance(topology, Tiered)
+    if not apart and not adaptive:
+        graph = channel_dependencies(topology, link, rails=rails, next_hop=next_hop)
+    elif adaptive:
+        few = topology.cards > SEARCHED_CARDS
+        graph = escape_channels(topology, link, rails=rails,
+                                pairs=topology.line_pairs() if few else None)
+    else:
+        graph = channel_dependencies(topology, link, rails=rails,
+                                     pairs=topology.dependency_pairs())
     if cycle := find_cycle(graph):
-        raise DeadlockError(topology.spec, cycle)
+        raise DeadlockError(topology, cycle)
+    if topology.switches and next_hop is None and isinstance(topology, Tiered):
+        if numbers := find_cycle(dependencies_above(topology, link)):
+            links = [topology.links[number] for number in numbers]
+            raise DeadlockError(topology, [Channel(each.source, each.source_port, 0)
+                                           for each in links])

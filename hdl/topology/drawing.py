@@ -1,146 +1,106 @@
-"""Topologies as SVG: a disc per card, a line per pair of links.
-
-A ring is a circle and a line of cards a line. Two dimensions are a grid; a third one sets planes
-back, one behind the other, each a little aside of the one before. Two cards share an abscissa only
-within a column of one plane and an ordinate only within a row of one plane, so no line passes over
-a card that it does not join.
-
-Outside of circles, a link that closes a dimension is dashed: two stubs that point away from each
-other, or, where a dimension has two cards, a bow beside the link that it runs parallel to.
-"""
+"""Topologies as SVG: a disc per card, a square per switch, a line per pair of links."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import cos, hypot, pi, sin
+from collections import Counter
 from xml.etree import ElementTree as ET
 
-from .base import Link, Topology
+from .base import Link
+from .placing import RADIUS, Placing
+from .tiered import Tiered
 
-__all__ = ["MOST_CARDS", "draw"]
+__all__ = ["MOST_NODES", "draw"]
 
-#: Cards that a drawing can hold and still be read.
-MOST_CARDS = 1024
+#: Nodes that a drawing can hold and still be read.
+MOST_NODES = 1024
 
-RADIUS = 11
-#: Room between planes' cards that are neighbours in a row or column, beyond the planes' depth.
-PITCH = 60
-#: One plane further back: further than a disc or a stub reaches.
-DEPTH = (34, -28)
-#: From the middle of a card to the end of a stub.
-STUB = 25
-BOW = 18
-MARGIN = 48
-AXES = "xyz"
-COLOURS = ("#2563eb", "#d97706", "#059669")
+_MARGIN = 48
+_COLOURS = ("#2563eb", "#d97706", "#059669", "#9333ea", "#dc2626", "#0891b2")
 # Presentation attributes, not a style sheet: plain viewers and converters know them.
-TEXT = {"font-family": "sans-serif", "fill": "#1f2937"}
-LINKS = {"fill": "none", "stroke-width": "1.5"}
-CARDS = {"fill": "#ffffff", "stroke": "#1f2937", "stroke-width": "1.5"}
-RANKS = {**TEXT, "font-size": "9", "text-anchor": "middle"}
-
-Point = tuple[float, float]
+_TEXT = {"font-family": "sans-serif", "fill": "#1f2937"}
+_LINKS = {"fill": "none", "stroke-width": "1.5"}
+_NODES = {"fill": "#ffffff", "stroke": "#1f2937", "stroke-width": "1.5"}
+_NAMES = {**_TEXT, "font-size": "9", "text-anchor": "middle"}
 
 
-def draw(topology: Topology) -> str:
+def draw(topology: Tiered) -> str:
     """Return an SVG document that shows ``topology``.
 
     Raises
     ------
     ValueError
-        If it has more than ``MOST_CARDS`` cards.
+        If it has more than ``MOST_NODES`` nodes.
     """
-    if topology.cards > MOST_CARDS:
-        raise ValueError(f"{topology.spec} has {topology.cards:,} cards: a drawing shows at most "
-                         f"{MOST_CARDS:,}")
-    # Cards count upwards along each dimension: a link up that leads to a lower card closes it.
-    coordinates = [topology.coordinates(rank) for rank in range(topology.cards)]
-    # What leaves upwards returns downwards: one of each two is drawn.
-    links = [link for link in topology.links if link.source_port % 2 == 0]
-    sizes = [max(axis) + 1 for axis in zip(*coordinates, strict=True)]
-    circle = len(sizes) == 1 and len(links) == topology.cards > 2
-    points = ([_on_circle(rank, topology.cards) for rank in range(topology.cards)] if circle
-              else [_on_grid(place, sizes) for place in coordinates])
+    if topology.nodes > MOST_NODES:
+        raise ValueError(f"{topology.spec} has {topology.nodes:,} nodes: a drawing shows at most "
+                         f"{MOST_NODES:,}")
+    placing = Placing(topology)
+    points = placing.points
+    links = [link for link in topology.links if placing.shown(link)]
 
-    left, top = (min(point[axis] for point in points) - MARGIN for axis in (0, 1))
-    width = max(max(x for x, _ in points) + MARGIN - left, 360)
-    height = max(y for _, y in points) + MARGIN - top + 40
-    svg = ET.Element("svg", xmlns="http://www.w3.org/2000/svg", width=f"{width:.0f}",
-                     height=f"{height:.0f}",
-                     viewBox=f"{left:.1f} {top - 40:.1f} {width:.1f} {height:.1f}")
+    lines = ET.Element("g", _LINKS)
+    twins: Counter[tuple[int, int]] = Counter()
+    for link in links:
+        ends = (min(link.source, link.target), max(link.source, link.target))
+        path = ET.SubElement(lines, "path", d=placing.way(link, twins[ends]),
+                             stroke=_COLOURS[link.tier % len(_COLOURS)])
+        twins[ends] += 1
+        if placing.closing(link):
+            path.set("stroke-dasharray", "4 3")
+        ET.SubElement(path, "title").text = _title(topology, link)
+
+    top = min(y for _, y in points)
+    left, right = (extreme(x for x, _ in points) for extreme in (min, max))
+    left, right = left - _MARGIN, max(right + _MARGIN, left - _MARGIN + 360)
+    # Bows of a row stand above it.
+    top -= _MARGIN + (200 if topology.switches else 0)
+    bottom = max(y for _, y in points) + _MARGIN
+    svg = ET.Element("svg", xmlns="http://www.w3.org/2000/svg", width=f"{right - left:.0f}",
+                     height=f"{bottom - top + 40:.0f}",
+                     viewBox=f"{left:.1f} {top - 40:.1f} {right - left:.1f} "
+                             f"{bottom - top + 40:.1f}")
     ET.SubElement(svg, "title").text = topology.spec
     ET.SubElement(svg, "rect", x=f"{left:.1f}", y=f"{top - 40:.1f}", width="100%", height="100%",
                   fill="#ffffff")
-    _caption(svg, topology, len(links), (left + 16, top - 14))
-    lines = ET.SubElement(svg, "g", LINKS)
-    for link in links:
-        _draw_link(lines, link, [points[end] for end in (link.source, link.target)],
-                   closing=not circle and link.target < link.source,
-                   parallel=sizes[link.source_port // 2] == 2)
-    discs, ranks = ET.SubElement(svg, "g", CARDS), ET.SubElement(svg, "g", RANKS)
-    for rank, (x, y) in enumerate(points):
-        disc = ET.SubElement(discs, "circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=str(RADIUS))
-        place = ", ".join(map(str, coordinates[rank]))
-        ET.SubElement(disc, "title").text = (f"card {rank} at ({place}), node "
-                                             f"{topology.node_id(rank):#x}")
-        ET.SubElement(ranks, "text", x=f"{x:.1f}", y=f"{y + 3.2:.1f}").text = str(rank)
+    _caption(svg, topology, len(links), left + 16, top - 14)
+    svg.append(lines)
+    _nodes(svg, topology, points)
     ET.indent(svg)
     return ET.tostring(svg, encoding="unicode") + "\n"
 
 
-def _caption(svg: ET.Element, topology: Topology, links: int, at: Point) -> None:
-    text = ET.SubElement(svg, "text", TEXT, x=f"{at[0]:.1f}", y=f"{at[1]:.1f}")
+def _title(topology: Tiered, link: Link) -> str:
+    back = topology.link_at[link.target, link.target_port]
+    return f"{topology.link_name(link)} to {topology.link_name(back)}"
+
+
+def _caption(svg: ET.Element, topology: Tiered, links: int, x: float, y: float) -> None:
+    text = ET.SubElement(svg, "text", _TEXT, x=f"{x:.1f}", y=f"{y:.1f}")
     text.set("font-size", "14")
-    text.text = (f"{topology.spec}: {_count(topology.cards, 'card')}, "
-                 f"{_count(links, 'pair')} of links ")
-    for dim in range(topology.dim_count):
-        ET.SubElement(text, "tspan", fill=COLOURS[dim]).text = f" {AXES[dim]}"
+    switches = f"{_count(topology.switches, 'switch', 'switches')}, " if topology.switches else ""
+    text.text = (f"{topology.spec}: {_count(topology.cards, 'card', 'cards')}, {switches}"
+                 f"{_count(links, 'pair', 'pairs')} of links ")
+    for t, tier in enumerate(topology.tiers):
+        ET.SubElement(text, "tspan", fill=_COLOURS[t % len(_COLOURS)]).text = (
+            f" {tier.kind.value}{tier.size}")
 
 
-def _draw_link(lines: ET.Element, link: Link, ends: Sequence[Point], *, closing: bool,
-               parallel: bool) -> None:
-    dim = link.source_port // 2
-    axis = AXES[dim]
-    way = (_bow if parallel else _stubs) if closing else _line
-    path = ET.SubElement(lines, "path", d=way(*ends), stroke=COLOURS[dim])
-    if closing:
-        path.set("stroke-dasharray", "4 3")
-    ET.SubElement(path, "title").text = f"card {link.source} +{axis} to card {link.target} -{axis}"
+def _nodes(svg: ET.Element, topology: Tiered, points: list[tuple[float, float]]) -> None:
+    shapes, names = ET.SubElement(svg, "g", _NODES), ET.SubElement(svg, "g", _NAMES)
+    for node, (x, y) in enumerate(points):
+        name = topology.node_name(node)
+        if node < topology.cards:
+            shape = ET.SubElement(shapes, "circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=str(RADIUS))
+            what = f"card {name}"
+        else:
+            shape = ET.SubElement(shapes, "rect", x=f"{x - RADIUS:.1f}", y=f"{y - RADIUS:.1f}",
+                                  width=str(2 * RADIUS), height=str(2 * RADIUS))
+            what = f"switch {name}"
+        place = ", ".join("*" if c is None else str(c) for c in topology.place(node))
+        ET.SubElement(shape, "title").text = (f"{what} at ({place}), node "
+                                              f"{topology.node_id(node):#x}")
+        ET.SubElement(names, "text", x=f"{x:.1f}", y=f"{y + 3.2:.1f}").text = name
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def _on_circle(rank: int, cards: int) -> Point:
-    radius = max(60.0, cards * 3.2 * RADIUS / (2 * pi))
-    angle = 2 * pi * rank / cards - pi / 2
-    return radius * cos(angle), radius * sin(angle)
-
-
-def _on_grid(place: tuple[int, ...], sizes: list[int]) -> Point:
-    x, y, z = (*place, 0, 0)[:3]
-    planes = sizes[2] if len(sizes) > 2 else 1
-    return (x * (PITCH + (planes - 1) * DEPTH[0]) + z * DEPTH[0],
-            y * (PITCH - (planes - 1) * DEPTH[1]) + z * DEPTH[1])
-
-
-def _line(a: Point, b: Point) -> str:
-    return f"M{a[0]:.1f} {a[1]:.1f}L{b[0]:.1f} {b[1]:.1f}"
-
-
-def _bow(a: Point, b: Point) -> str:
-    ux, uy = _direction(b, a)
-    x, y = (a[0] + b[0]) / 2 + BOW * uy, (a[1] + b[1]) / 2 - BOW * ux
-    return f"M{a[0]:.1f} {a[1]:.1f}Q{x:.1f} {y:.1f} {b[0]:.1f} {b[1]:.1f}"
-
-
-def _stubs(last: Point, first: Point) -> str:
-    ux, uy = _direction(first, last)
-    return (_line(last, (last[0] + STUB * ux, last[1] + STUB * uy))
-            + _line(first, (first[0] - STUB * ux, first[1] - STUB * uy)))
-
-
-def _direction(a: Point, b: Point) -> Point:
-    x, y = b[0] - a[0], b[1] - a[1]
-    return x / hypot(x, y), y / hypot(x, y)
+def _count(number: int, one: str, several: str) -> str:
+    return f"{number:,} {one if number == 1 else several}"

@@ -61,3 +61,37 @@ def test_bounds_grow_with_size_and_distance(size):
         TORUS, DEFAULT, 0, 7, size).cycles
     assert allreduce_bound(TORUS, DEFAULT, range(8), size).cycles <= allreduce_bound(
         TORUS, DEFAULT, range(8), size + 32).cycles
+
+
+@pytest.mark.parametrize(("spec", "a", "b", "flight"), [
+    ("tiers:crossbar4", 0, 3, (3 + 16) + (4 + 16)),
+    ("tiers:crossbar4@5,fullmesh2@40", 0, 7, (3 + 5) + (4 + 40) + (4 + 5)),
+    ("tiers:crossbar4@5,fullmesh2@40", 0, 1, (3 + 5) + (4 + 5)),
+    ("tiers:fullmesh4,switch3@30", 0, 11, (3 + 16) + (3 + 30) + (4 + 30)),
+    ("ubmesh:2x2x2x2", 0, 15, 2 * (3 + 16) + 2 * (3 + 56)),
+    ("clos:4x3@5,9,60", 0, 15, (3 + 5) + (4 + 9) + 2 * (4 + 60) + (4 + 9) + (4 + 5))])
+def test_latency_counts_links_of_each_tier_and_the_node_before_each(spec, a, b, flight):
+    topology = parse(spec)
+    assert p2p_bound(topology, DEFAULT, a, b, 1).terms["latency"] == 64 + flight + 1
+    assert allreduce_bound(topology, DEFAULT, [a, b], 4).terms["latency"] == 64 + flight + 1
+
+
+def test_a_group_with_few_links_to_the_rest_bounds_what_crosses_them():
+    four = CardParams(router=RouterParams(rails=4))
+    boards = parse("tiers:fullmesh4,switch2")  # 4 links between each board and the switches
+    assert allreduce_bound(boards, four, range(8), 1 << 20).terms["cut"] == (1 << 20) // 32 // 4
+    tapered = parse("tiers:crossbar8,fullmesh2")  # 1 link between boards of 8 cards
+    bound = allreduce_bound(tapered, DEFAULT, range(16), 1 << 20)
+    assert bound.terms["cut"] == (1 << 20) // 32
+    assert "cut" not in allreduce_bound(tapered, DEFAULT, range(8), 1 << 20).terms
+
+
+def test_a_write_between_boards_is_no_faster_than_the_links_between_them():
+    four = CardParams(router=RouterParams(rails=4))
+    topology = parse("tiers:fullmesh4,mesh2,switch2")
+    near = p2p_bound(topology, four, 0, 1, 1 << 20).terms
+    assert near["injection"] - near["latency"] == (1 << 20) // 32 // 4 - 1
+    line = parse("tiers:crossbar4,fullmesh2*2")
+    terms = p2p_bound(line, four, 0, 4, 1 << 20).terms
+    # A card has a single uplink.
+    assert terms["injection"] - terms["latency"] == (1 << 20) // 32 - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hdl.params import LinkParams
-from hdl.topology import DeadlockError, Grid, check_deadlock_free, parse
+from hdl.topology import DeadlockError, Tiered, check_deadlock_free, parse
 from hdl.topology.deadlock import Channel
 
 from .model import next_hop_of
@@ -13,21 +13,21 @@ from .model import next_hop_of
 LINK = LinkParams()
 
 
-def refusal(topology: Grid, route) -> tuple[Channel, ...]:
+def refusal(topology: Tiered, route) -> tuple[Channel, ...]:
     """The cycle that a routing function is refused with, after a look at whether it is one."""
     with pytest.raises(DeadlockError) as caught:
         check_deadlock_free(topology, LINK, next_hop=route)
     cycle, message = caught.value.cycle, str(caught.value)
     assert message.startswith(f"{topology.spec} can deadlock: ")
     assert message.removeprefix(f"{topology.spec} can deadlock: ").split(" -> ") == [
-        str(channel) for channel in (*cycle, cycle[0])]
+        channel.name(topology) for channel in (*cycle, cycle[0])]
     assert len(set(cycle)) == len(cycle)
     waits = taken_in_a_row(topology, route)
     assert all(pair in waits for pair in zip(cycle, cycle[1:] + cycle[:1], strict=True))
     return cycle
 
 
-def taken_in_a_row(topology: Grid, route) -> set[tuple[Channel, Channel]]:
+def taken_in_a_row(topology: Tiered, route) -> set[tuple[Channel, Channel]]:
     """Every two channels that some packet takes one after the other."""
     found = set()
     count = topology.dim_count
@@ -36,11 +36,10 @@ def taken_in_a_row(topology: Grid, route) -> set[tuple[Channel, Channel]]:
         while ways:
             way, card, in_port, in_lane = ways.pop()
             port, lanes = route(topology.node_id(card), topology.node_id(target), in_port, in_lane,
-                                0, topology.dims(card, count), lanes=LINK.vcs_per_class)
+                                0, topology.dims(card, count))
             if port >= 2 * count:
                 continue
-            neighbour = topology.neighbour(card, port)
-            assert neighbour is not None
+            neighbour = topology.link_at[card, port].target
             for lane in lanes:
                 channel = Channel(card, port, lane)
                 if way:
@@ -59,7 +58,7 @@ def test_a_ring_without_a_dateline_waits_all_around_in_one_direction():
 def test_a_lane_that_is_kept_in_the_next_dimension_closes_a_ring_there_behind_the_dateline():
     topology = parse("torus:5x5")
     cycle = refusal(topology, next_hop_of(topology, reset=False))
-    columns = {topology.coordinates(channel.card)[0] for channel in cycle}
+    columns = {topology.coordinates(channel.node)[0] for channel in cycle}
     assert len(cycle) == 5 and len(columns) == 1
     assert {(channel.port // 2, channel.lane) for channel in cycle} == {(1, 1)}
     assert len({channel.port for channel in cycle}) == 1
@@ -68,7 +67,7 @@ def test_a_lane_that_is_kept_in_the_next_dimension_closes_a_ring_there_behind_th
 def test_routes_that_turn_back_wait_for_each_other():
     topology = parse("mesh:3")
 
-    def route(node, dst, in_port, in_lane, rail, dims, *, lanes):
+    def route(node, dst, in_port, in_lane, rail, dims, **_):
         if node == dst:
             return 2, [0]
         plus = dst > node
@@ -81,7 +80,7 @@ def test_routes_that_turn_back_wait_for_each_other():
 
 def test_a_packet_that_goes_to_and_fro_for_ever_waits_for_itself():
     topology = parse("mesh:2")
-    cycle = refusal(topology, lambda node, *_, lanes: (node, [0]))
+    cycle = refusal(topology, lambda node, *_, **__: (node, [0]))
     assert set(cycle) == {Channel(0, 0, 0), Channel(1, 1, 0)}
 
 
@@ -90,7 +89,7 @@ def test_a_packet_that_goes_to_and_fro_for_ever_waits_for_itself():
 def test_packets_that_cross_two_dimensions_in_either_order_wait_in_a_square(spec, low, high):
     topology = parse(spec)
 
-    def route(node, dst, in_port, in_lane, rail, dims, *, lanes):
+    def route(node, dst, in_port, in_lane, rail, dims, **_):
         here, there = (topology.coordinates(topology.rank(n)) for n in (node, dst))
         order = list(range(len(dims)))
         if sum(there) % 2:
@@ -113,7 +112,7 @@ def test_a_cycle_of_many_channels_is_named_by_its_first_ones_and_their_number():
         check_deadlock_free(parse("ring:100"), LinkParams(vcs_per_class=1))
     assert len(caught.value.cycle) == 100
     first = caught.value.cycle[0]
-    message = str(caught.value)
+    message, first = str(caught.value), first.name(parse("ring:100"))
     assert message.startswith(f"ring:100 can deadlock: {first} -> ")
     assert message.endswith(f"-> ... (100 channels) -> {first}")
     assert len(message) < 600

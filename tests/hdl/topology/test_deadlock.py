@@ -27,7 +27,7 @@ def test_dateline_routing_is_deadlock_free(spec, rails):
 def test_a_torus_without_dateline_is_refused_and_the_cycle_is_real(spec):
     topology = parse(spec)
     route = next_hop_of(topology, dateline=False)
-    with pytest.raises(DeadlockError, match=f"{spec} can deadlock: card .* lane 0 -> ") as caught:
+    with pytest.raises(DeadlockError, match=f"{spec} can deadlock: .* lane 0 -> ") as caught:
         check_deadlock_free(topology, LINK, next_hop=route)
     graph = channel_dependencies(topology, LINK, next_hop=route)
     cycle = caught.value.cycle
@@ -49,16 +49,16 @@ def test_a_torus_of_links_with_one_lane_is_refused():
 def test_a_route_that_leaves_the_fabric_or_ends_early_is_refused():
     topology = parse("mesh:3")
     with pytest.raises(ValueError, match="leaves card 2 by port 0, which is open"):
-        check_deadlock_free(topology, LINK, next_hop=lambda *_, lanes: (0, [0]))
+        check_deadlock_free(topology, LINK, next_hop=lambda *_, **__: (0, [0]))
     with pytest.raises(ValueError, match="ends at card 0"):
-        check_deadlock_free(topology, LINK, next_hop=lambda *_, lanes: (2, [0]))
+        check_deadlock_free(topology, LINK, next_hop=lambda *_, **__: (2, [0]))
 
 
 def test_ties_of_both_rails_close_the_cycle_of_a_ring_of_four():
     topology = parse("ring:4")
     route = next_hop_of(topology, dateline=False)
     check_deadlock_free(topology, LINK, next_hop=route)
-    with pytest.raises(DeadlockError, match=r"card \d [+-]x lane 0"):
+    with pytest.raises(DeadlockError, match=r"\d:[+-]x lane 0"):
         check_deadlock_free(topology, LINK, rails=2, next_hop=route)
 
 
@@ -88,7 +88,7 @@ def test_the_router_takes_the_same_ports_as_an_independent_model(spec, rail):
                 arguments = (node, topology.node_id(target), port, lane, rail,
                              topology.dims(topology.rank(node), count))
                 out, allowed = next_hop(*arguments)
-                assert out == model(*arguments, lanes=2)[0]
+                assert out == model(*arguments)[0]
                 if out >= 2 * count:
                     break
                 hop = topology.link_at[topology.rank(node), out]

@@ -9,8 +9,9 @@ from itertools import combinations, product
 import pytest
 
 from hdl.layouts import pack
-from hdl.ports import DimConfig
+from hdl.ports import DimConfig, DimKind
 from hdl.topology import Topology, parse
+from hdl.topology.base import ABSENT
 
 SPECS = ["ring:1", "ring:2", "ring:3", "ring:8", "mesh:1", "mesh:5", "mesh:2x2", "mesh:3x3",
          "mesh:4x3x2", "mesh:1x4", "torus:2x2x2", "torus:3x3", "torus:3x5", "torus:4x2x3",
@@ -49,7 +50,8 @@ def test_every_link_has_its_reverse_at_the_same_ports_and_no_port_is_used_twice(
     assert len({(link.source, link.source_port) for link in links}) == len(links)
     assert len({(link.target, link.target_port) for link in links}) == len(links)
     for link in links:
-        assert type(link)(link.target, link.target_port, link.source, link.source_port) in links
+        assert type(link)(link.target, link.target_port, link.source, link.source_port,
+                          link.tier) in links
         assert link.target_port == link.source_port ^ 1
         a, b = topology.coordinates(link.source), topology.coordinates(link.target)
         dim, down = divmod(link.source_port, 2)
@@ -96,11 +98,11 @@ def test_dimension_configuration_masks_fields_and_fits_its_layout(spec):
     for dim, values in enumerate(dims):
         pack(DimConfig, values)
         if dim >= len(topology.sizes) or topology.sizes[dim] == 1:
-            assert values == {"mask": 0, "size": 0, "wrap": 0}
+            assert values == ABSENT
             continue
         unit = values["mask"] & -values["mask"]
         assert values["size"] == topology.sizes[dim] * unit
-        assert values["wrap"] == (not spec.startswith("mesh"))
+        assert (values["kind"] is DimKind.RING) == (not spec.startswith("mesh"))
         for rank in range(topology.cards):
             assert topology.node_id(rank) & values["mask"] == \
                 topology.coordinates(rank)[dim] * unit

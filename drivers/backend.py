@@ -61,6 +61,10 @@ class Backend(Protocol):
     def register_read(self, rank: int, offset: int) -> int:
         """Read a 64-bit register after all earlier writes; time passes."""
 
+    def read_registers(self, requests: Sequence[tuple[int, int]]) -> list[int]:
+        """Read 64-bit registers (node, offset) of any nodes, as few at a time as the machine
+        needs; time passes. Nodes are the cards, by rank, and then the switches."""
+
     def memory_write(self, rank: int, address: int, data: bytes | np.ndarray) -> None:
         """Write bytes to a card's memory, now."""
 

@@ -22,14 +22,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from amaranth.hdl import Shape
 from cocotb.clock import Clock
 from cocotb.task import bridge, resume
 from cocotb.triggers import FallingEdge, Timer
 
-from hdl.layouts import CYCLE_BITS, pack
+from hdl.layouts import CYCLE_BITS
 from hdl.params import CardParams
-from hdl.ports import DimConfig, memory_index_bits
+from hdl.ports import memory_index_bits, pack_dims
 from hdl.topology import Topology
 
 from .backend import Completions, StallError, WaitTimeout
@@ -153,6 +152,9 @@ class CocotbBackend:
                 return card.read_value
         raise WaitTimeout(f"card {rank} does not answer the read of register {offset:#x}")
 
+    def read_registers(self, requests: Sequence[tuple[int, int]]) -> list[int]:
+        return [self.register_read(node, offset) for node, offset in requests]
+
     def memory_write(self, rank: int, address: int, data: bytes | np.ndarray) -> None:
         raw = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
         self._slice(rank, address, len(raw))[:] = raw
@@ -228,7 +230,13 @@ class _Card:
             pin(f"host__{name}") for name in ("read_valid", "read_data", "completions"))
         pin("config__node").value = topology.node_id(rank)
         pin("config__memory_bytes").value = backend.memory_bytes
-        pin("config__dims").value = _pack_dims(topology, rank, params.router.dims)
+        pin("config__dims").value = pack_dims(topology.dims(rank, params.router.dims))
+        # A flat fabric has them, a top that joins its links for good has not.
+        for link in topology.links:
+            for name, value in (("up", 1), ("fault", 0)):
+                port = f"{network}links__{link.source_port}__{name}"
+                if link.source == rank and hasattr(dut, port):
+                    getattr(dut, port).value = value
         self._idle, self._wake = [pin("idle")], [pin("wake")]
         if names.compute is not None:
             compute = names.compute.format(rank=rank)
@@ -332,9 +340,3 @@ def _check(port: str, verb: str, start: int, size: int, memory: np.ndarray, cycl
     if start + size > len(memory):
         raise AssertionError(f"cycle {cycle}: {port} {verb} at {start:#x} beyond a memory of "
                              f"{len(memory):#x} bytes")
-
-
-def _pack_dims(topology: Topology, rank: int, count: int) -> int:
-    width = Shape.cast(DimConfig).width
-    return sum(int.from_bytes(pack(DimConfig, values), "little") << width * dim
-               for dim, values in enumerate(topology.dims(rank, count)))

@@ -41,6 +41,7 @@ class Command:
     ack: bool = False
     signal: bool = False
     tag: int = 0
+    path: int = 0
 
     def labelled(self, tag: int) -> Command:
         return replace(self, tag=tag)
@@ -54,6 +55,7 @@ class Command:
             "op": self.op,
             "flags": {"ack": self.ack, "signal": self.signal, "wait": self.wait is not None},
             "tag": self.tag, "dtype": self.dtype, "redop": self.redop, "rail": self.rail,
+            "path": self.path,
             "wait_counter": counter, "wait_value": value & 0xFFFF_FFFF,
             "target_counter": self.target_counter, "local_counter": self.local_counter,
             "length": self.length, "source": self.source,

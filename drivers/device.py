@@ -21,11 +21,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from hdl.layouts import CYCLE_BITS
 from hdl.registers import IDENT, RegisterMap
 
 from .backend import Backend
 from .commands import COMMAND_BYTES, COMPLETION_BYTES, Command, CompletionRecord
 from .counters import TOTAL_MASK, CounterPool
+from .faults import describe_error
 from .memory import Allocator
 
 __all__ = ["DIRECT", "LIST_QUEUE", "Device", "Operation"]
@@ -57,6 +59,12 @@ class Operation:
     @property
     def errors(self) -> list[CompletionRecord]:
         return [record for record in self.records if not record.ok]
+
+    @property
+    def silent(self) -> list[int]:
+        """Cards from which records are still to come, and that have reported no error."""
+        failed = {record.card for record in self.errors}
+        return [card for card in self.unfinished if card not in failed]
 
     @property
     def unfinished(self) -> list[int]:
@@ -102,6 +110,8 @@ class Device:
         The card.
     queue_entries, completion_entries : int
         Sizes of the rings in card memory, powers of two.
+    deadline : int
+        Cycles after which the card gives up on a command, 0 for never.
 
     Attributes
     ----------
@@ -118,15 +128,17 @@ class Device:
     """
 
     def __init__(self, backend: Backend, rank: int, *, queue_entries: int = 256,
-                 completion_entries: int = 256) -> None:
+                 completion_entries: int = 256, deadline: int = 0) -> None:
         for name, value in (("queue_entries", queue_entries),
                             ("completion_entries", completion_entries)):
             if value < 2 or value & value - 1:
                 raise ValueError(f"{name} must be a power of two from 2 on, not {value}")
+        if not 0 <= deadline < 1 << CYCLE_BITS:
+            raise ValueError(f"deadline must be from 0 to 2**{CYCLE_BITS} - 1, not {deadline}")
         nic = backend.params.nic
         self.backend = backend
         self.rank = rank
-        self._registers = RegisterMap(nic)
+        self._registers = RegisterMap(nic, backend.params.router.links)
         size = queue_entries * COMMAND_BYTES + completion_entries * COMPLETION_BYTES
         top = (backend.memory_bytes - size) // COMMAND_BYTES * COMMAND_BYTES
         if top < 0:
@@ -146,6 +158,7 @@ class Device:
         #: Of each tag under way: queue and its tail after the last command so far.
         self._tails: dict[int, tuple[_Queue, int]] = {}
         self._waited = 0
+        self._deadline = deadline
         self._start()
 
     def _start(self) -> None:
@@ -159,6 +172,7 @@ class Device:
             raise RuntimeError(f"card {self.rank} has node id {node:#x} instead of {expected:#x}")
         ring = self._record_count * COMPLETION_BYTES
         self.backend.memory_write(self.rank, self._records, np.zeros(ring, np.uint8))
+        self.write(self._registers.deadline.at(), self._deadline)
         self.write(self._registers.completion_base.at(), self._records)
         self.write(self._registers.completion_size.at(), self._record_count)
         self.write(self._registers.queue_base.at(LIST_QUEUE), self._lists.base)
@@ -299,8 +313,9 @@ class Device:
         if self.consumed != before:
             self.write(self._registers.completion_head.at(), self.consumed)
         if strays:
-            raise RuntimeError("; ".join(map(describe_error, strays))
-                               + ": no operation under way has this tag")
+            raise RuntimeError("; ".join(
+                describe_error(self.backend.topology, record) for record in strays)
+                + ": no operation under way has this tag")
         return touched
 
     def _complete(self, operation: Operation, record: CompletionRecord) -> None:
@@ -353,9 +368,3 @@ class Device:
             lines.append(f"{waiting} commands not posted for lack of room")
         return f"card {self.rank}: {'; '.join(lines) or 'waits for nothing'}"
 
-
-def describe_error(record: CompletionRecord) -> str:
-    """One line about a command that failed."""
-    op, status = (getattr(value, "name", value) for value in (record.op, record.status))
-    return (f"card {record.card}: {op} with tag {record.tag} ended at cycle {record.ended} with "
-            f"{status} from node {record.peer:#x}")

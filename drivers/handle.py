@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hdl.topology import Bound
+from hdl.layouts import Status
+from hdl.topology import Bound, Topology
 
 from .collectives import Schedule
 from .commands import CompletionRecord
-from .device import Operation, describe_error
+from .device import Operation
+from .faults import describe_error, link_of
 
 if TYPE_CHECKING:
     from .supernode import SuperNode
@@ -22,11 +24,33 @@ DEFAULT_TIMEOUT = 10_000_000
 
 
 class OperationError(RuntimeError):
-    """Commands of an operation ended with an error; ``records`` are theirs."""
+    """Commands of an operation ended with an error.
 
-    def __init__(self, name: str, records: list[CompletionRecord]) -> None:
-        self.records = tuple(records)
-        super().__init__(f"{name}: " + "; ".join(map(describe_error, records)))
+    Attributes
+    ----------
+    records : tuple
+        Completion records of the commands that failed, on all cards.
+    links : tuple
+        Names of the cables that errors name, or that were down when a command got no answer.
+    silent : tuple
+        Cards that have neither ended nor failed.
+    """
+
+    def __init__(self, topology: Topology, operation: Operation, links: Sequence[str] = ()) -> None:
+        self.records, self.silent = tuple(operation.errors), tuple(operation.silent)
+        named = [link_of(topology, record) for record in self.records]
+        known = {link.split()[0] for link in links}
+        self.links = (*links, *dict.fromkeys(name for name in named if name and name not in known))
+        parts = [f"dead link {', '.join(self.links)}"] if self.links else []
+        # Of each card what says most: where a packet was sent back, else its first error.
+        for card in dict.fromkeys(record.card for record in self.records):
+            mine = [record for record in self.records if record.card == card]
+            best = min(mine, key=lambda record: record.status != Status.LINK_DOWN)
+            more = f" ({len(mine) - 1} more)" if len(mine) > 1 else ""
+            parts.append(describe_error(topology, best) + more)
+        if self.silent:
+            parts.append(f"cards {', '.join(map(str, self.silent))} have not ended")
+        super().__init__(f"{operation.name}: " + "; ".join(parts))
 
 
 @dataclass(frozen=True)
@@ -95,7 +119,7 @@ class Handle:
         Raises
         ------
         OperationError
-            If a command failed.
+            If a command failed; with a deadline, when every card has ended or failed.
         WaitTimeout
             After ``timeout`` cycles, with what was stuck.
         StallError

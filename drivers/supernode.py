@@ -23,12 +23,17 @@ from .collectives.ring import ring_shape
 from .commands import DESCRIPTOR_BYTES, Command, Gemm, packet_count
 from .device import DIRECT, LIST_QUEUE, Device, Operation
 from .dtypes import ElementType, element_type
+from .faults import LINK_STATUSES, dead_links
 from .gemm import describe_gemm
 from .handle import DEFAULT_TIMEOUT, Handle, OperationError, Result
 from .memory import Array
+from .routes import RouteTable, check_routes, route_words
 
 __all__ = ["Rank", "SuperNode"]
 
+#: Cycles beyond the deadline in which the cards of a failed operation report: what they do before
+#: their last wait, and the watchdogs' own time.
+_GRACE = 4096
 #: Instants of the host between two looks at how far a card has taken a list that is too long.
 _POLL_QUANTA = 4
 
@@ -42,15 +47,19 @@ class SuperNode:
         The machine, fresh from reset.
     queue_entries, completion_entries : int
         Sizes of each card's rings.
+    deadline : int
+        Cycles after which a card gives up on a transfer that is not complete, and on a wait for a
+        counter: a part of an operation may wait for all that comes before it. 0 for never.
     """
 
     def __init__(self, backend: Backend, *, queue_entries: int = 256,
-                 completion_entries: int = 256) -> None:
-        self._backend = backend
+                 completion_entries: int = 256, deadline: int = 0) -> None:
+        self._backend, self._deadline = backend, deadline
         self._devices = [Device(backend, rank, queue_entries=queue_entries,
-                                completion_entries=completion_entries)
+                                completion_entries=completion_entries, deadline=deadline)
                          for rank in range(backend.topology.cards)]
         self._active: list[Handle] = []
+        self._routes: dict[int, RouteTable] = {}
 
     # --- the machine
 
@@ -119,19 +128,20 @@ class SuperNode:
 
     # --- remote writes
 
-    def write(self, source: Array, target: Array, *, ack: bool = True,
+    def write(self, source: Array, target: Array, *, ack: bool = True, path: int = 0,
               timeout: int = DEFAULT_TIMEOUT) -> Result:
         """Write ``source`` over ``target``, on any two cards, and wait.
 
         The result's last stamp is the arrival of the last acknowledgement at the source card, or,
-        without ``ack``, the instant at which the target card knows that all has arrived.
+        without ``ack``, the instant at which the target card knows that all has arrived. In a full
+        mesh, ``path`` p > 0 sends it over the card with coordinate p − 1.
 
         Raises
         ------
         ValueError
             If shapes or types differ.
         """
-        return self._move(Op.WRITE, source, target, ack).wait(timeout)
+        return self._move(Op.WRITE, source, target, ack, path).wait(timeout)
 
     def reduce_into(self, source: Array, target: Array, *, ack: bool = True,
                     timeout: int = DEFAULT_TIMEOUT) -> Result:
@@ -140,13 +150,14 @@ class SuperNode:
         _check_sum(source.dtype, "sum")
         return self._move(Op.REDUCE, source, target, ack).wait(timeout)
 
-    def _move(self, op: Op, source: Array, target: Array, ack: bool) -> Handle:
+    def _move(self, op: Op, source: Array, target: Array, ack: bool, path: int = 0) -> Handle:
         if source.shape != target.shape or source.dtype != target.dtype:
             raise ValueError(f"source {source.dtype}{list(source.shape)} and target {target.dtype}"
                              f"{list(target.shape)} differ")
         bound = p2p_bound(self.topology, self.params, source.card, target.card, source.nbytes)
         move = Command(op=op, source=source.offset, node=target.node, address=target.offset,
-                       length=source.nbytes, dtype=source.dtype.code or DType.F32, signal=True)
+                       length=source.nbytes, dtype=source.dtype.code or DType.F32, signal=True,
+                       path=path)
         operation = Operation(f"{op.name.lower()} from card {source.card} to card {target.card}")
         sender, receiver = self._devices[source.card], self._devices[target.card]
         if ack:
@@ -159,6 +170,37 @@ class SuperNode:
         receiver.stage(operation, LIST_QUEUE, [
             Command(op=Op.NOP, signal=True, wait=(counter, receiver.counters.total(counter)))])
         return self._launch(operation, bound, lambda: receiver.counters.release(counter))
+
+    # --- routes
+
+    def set_routes(self, tables: Mapping[int, RouteTable], *,
+                   timeout: int = DEFAULT_TIMEOUT) -> Result:
+        """Write the route tables of cards, and wait until they are in force. Cards that are not
+        named keep theirs; an empty table gives a card its computed routes back. The machine must
+        be idle: nothing that was started may be unfinished.
+
+        Raises
+        ------
+        DeadlockError
+            If packets could wait for each other in a circle; nothing is written then.
+        ValueError
+            If a packet would not reach its destination, cards have no tables, or the machine is
+            not idle; nothing is written then.
+        """
+        self._progress()
+        if self._active:
+            raise ValueError("routes change while the machine is idle, and "
+                             f"{self._active[0].operation.name} is not finished")
+        wanted = {**self._routes, **tables}
+        check_routes(self.topology, self.params, wanted)
+        operation = Operation(f"route tables of card {', '.join(map(str, tables))}")
+        for card, table in tables.items():
+            writes = [Command(op=Op.ROUTE, source=word)
+                      for word in route_words(table.levels, table.entries)]
+            self._devices[card].stage(operation, DIRECT, [*writes[:-1], writes[-1].signalling()])
+        result = self._launch(operation, Bound({}), lambda: None).wait(timeout)
+        self._routes = wanted
+        return result
 
     # --- GEMM
 
@@ -275,18 +317,49 @@ class SuperNode:
         while True:
             self._progress()
             if operation.errors:
-                raise OperationError(operation.name, operation.errors)
+                raise self._error(operation)
             if operation.done:
                 return
             if trouble is None and self.cycle >= deadline:
                 trouble = WaitTimeout(f"not done after {timeout} cycles")
             if trouble is not None:
                 report = "; ".join(self._devices[card].stuck() for card in operation.unfinished)
+                if links := dead_links(self._backend):
+                    report += f"; dead link {', '.join(links)}"
                 raise type(trouble)(f"{operation.name}: {trouble}; {report}") from trouble
+            most = deadline - self.cycle
+            look = min(most, self._look)
             try:
-                self._pass_time(operation, deadline - self.cycle)
-            except (WaitTimeout, StallError) as error:
+                self._pass_time(operation, look)
+            except WaitTimeout as error:
+                trouble = error if look == most else None
+            except StallError as error:
                 trouble = error  # unless what has come in the meantime explains it
+
+    @property
+    def _look(self) -> int:
+        """Most cycles between two looks at an operation: with a deadline, errors of some of its
+        cards are to be noticed while others wait."""
+        return max(self.params.host_quantum, self._deadline // 4) if self._deadline else 1 << 62
+
+    def _error(self, operation: Operation) -> OperationError:
+        """What went wrong with an operation that failed on some card. With a deadline, the others
+        are given the time to end or to fail too."""
+        end = self.cycle + self._deadline + _GRACE
+        while self._deadline and operation.silent and self.cycle < end:
+            waited = [Completions(card, self._devices[card].consumed + 1 & 0xFFFF_FFFF)
+                      for card in operation.silent]
+            try:
+                self._backend.wait(waited, min(self._look, end - self.cycle))
+            except WaitTimeout:
+                pass
+            except StallError:
+                break
+            for card in operation.pending:
+                self._devices[card].drain()
+        suspect = any(record.status in LINK_STATUSES for record in operation.errors)
+        return OperationError(self.topology, operation,
+                              dead_links(self._backend) if suspect else ())
 
     def _pass_time(self, operation: Operation, most: int) -> None:
         backlog = [device for device in self._devices if device.backlog]

@@ -5,7 +5,7 @@ meet at two registered streams. The engine runs the two tiles apart, so that a s
 nothing while the network works, and the other way round.
 """
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, flipped
 
@@ -58,7 +58,10 @@ class NetworkTile(wiring.Component):
         memory_bytes = Signal(ADDRESS_BITS + 1, reset_less=True)
         m.d.sync += [node.eq(self.config.node), memory_bytes.eq(self.config.memory_bytes)]
         m.d.comb += [nic.now.eq(self.now), nic.node.eq(node), nic.memory_bytes.eq(memory_bytes),
-                     router.node.eq(self.config.node), router.dims.eq(self.config.dims)]
+                     router.node.eq(self.config.node), router.dims.eq(self.config.dims),
+                     router.now.eq(self.now), nic.status.eq(router.status)]
+        if params.router.table_bits:
+            connect(m, nic.table, router.table)
 
         for index in range(params.router.links):
             connect(m, router.links[index], flipped(self.links[index]))
@@ -72,7 +75,8 @@ class NetworkTile(wiring.Component):
         connect(m, nic.host, flipped(self.host))
         connect(m, nic.gemm, flipped(self.gemm))
         connect(m, nic.done, flipped(self.done))
-        m.d.comb += [self.idle.eq(nic.idle & router.idle), self.wake.eq((1 << CYCLE_BITS) - 1)]
+        m.d.comb += [self.idle.eq(nic.idle & router.idle),
+                     self.wake.eq(Mux(nic.wake < router.wake, nic.wake, router.wake))]
         return m
 
 
@@ -136,6 +140,6 @@ class Card(wiring.Component):
             moving.eq(network.gemm.valid & network.gemm.ready
                       | compute.done.valid & compute.done.ready),
             self.idle.eq(network.idle & compute.idle & ~moving),
-            self.wake.eq((1 << CYCLE_BITS) - 1),
+            self.wake.eq(Mux(network.wake < compute.wake, network.wake, compute.wake)),
         ]
         return m

@@ -19,7 +19,7 @@ __all__ = ["HOST_ADDRESS_BITS", "IDENT", "Register", "RegisterMap"]
 #: Width of a host port address.
 HOST_ADDRESS_BITS = 13
 #: Value of the ``IDENT`` register: "SNC" and the revision of this map.
-IDENT = 0x534E_4300_0000_0001
+IDENT = 0x534E_4300_0000_0002
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,10 @@ class Register:
 
 
 class RegisterMap:
-    """The registers of a card whose NIC has parameters ``params``."""
+    """The registers of a card whose NIC has parameters ``params`` and whose router has ``links``
+    link ports."""
 
-    def __init__(self, params: NicParams) -> None:
+    def __init__(self, params: NicParams, links: int = 0) -> None:
         queues, counters = params.queues, params.counters
         table = [
             Register("ident", 0x000, "ro", "Identifies this register map and its revision."),
@@ -74,6 +75,10 @@ class RegisterMap:
             Register("packets_received", 0x058, "ro",
                      "Total of packets received, responses included."),
             Register("slots_busy", 0x060, "ro", "Bitmap of in-flight command slots."),
+            Register("deadline", 0x068, "rw",
+                     "Cycles (48 bits) after which a command that waits for a counter, or a "
+                     "transfer that is not complete, ends with TIMEOUT; 0 for never. Written while "
+                     "no command is under way."),
             Register("queue_base", 0x100, "rw",
                      "Byte address of the command ring (a multiple of 64).", queues, 0x40),
             Register("queue_size", 0x108, "rw",
@@ -87,6 +92,9 @@ class RegisterMap:
                      "What holds the queue's next command: bit 0 waiting for a counter, bit 1 "
                      "waiting at a fence or for a slot, bits 15:8 counter, bits 63:32 awaited "
                      "value. The last element is the direct queue.", queues + 1),
+            Register("link", 0x400, "ro",
+                     "LinkStatus of each link port: bit 0 down, bits 3:1 why (LinkFault), bits "
+                     "63:32 total of flits sent again.", links),
             Register("counter", 0x800, "ro", "Totals of the synchronisation counters.", counters),
             Register("direct", 0x1000, "wo",
                      "Doorbell window: the eight words of one command; writing the last posts it "

@@ -3,8 +3,8 @@
 A command is looked at once, at the head of its queue. The first of these that applies is its
 status; a refused command neither waits nor moves anything.
 
-1. ``BAD_COMMAND``: operation unknown or not built, reserved bits set, ``count`` above 1, rail that
-   the card does not have.
+1. ``BAD_COMMAND``: operation unknown or not built (ROUTE needs a route table), reserved bits set,
+   ``count`` above 1, rail that the card does not have.
 2. ``BAD_COUNTER``: a counter of this card (``wait_counter`` if it waits, ``local_counter``) that
    the card does not have. Waiting for ``NO_COUNTER`` is one, since it could never end.
 3. ``BAD_DTYPE``: a REDUCE that is not a sum of f32 or bf16, or whose target offset or length is not
@@ -48,7 +48,8 @@ def check_command(params: CardParams, command: Mapping[str, Any], memory_bytes: 
     fields = unpack(Command, pack(Command, command))
     op, flags, counters = fields["op"], fields["flags"], params.nic.counters
     moves = op in (Op.WRITE, Op.REDUCE)
-    if (op not in _BUILT or any(fields[name] for name in _RESERVED) or flags["reserved"]
+    built = op in _BUILT or (op is Op.ROUTE and params.router.table_bits > 0)
+    if (not built or any(fields[name] for name in _RESERVED) or flags["reserved"]
             or fields["count"] > 1 or (moves and fields["rail"] >= params.rails)):
         return Status.BAD_COMMAND
     local = fields["local_counter"]
@@ -77,7 +78,7 @@ class CommandCheck(wiring.Component):
     command : ``In(Command)``
     memory_bytes : ``In(49)``
     status : ``Out(Status)``
-    moves, gemm, fence : ``Out(1)``
+    moves, gemm, fence, route : ``Out(1)``
         Kind of the operation, whatever the status.
     """
 
@@ -85,7 +86,7 @@ class CommandCheck(wiring.Component):
         self._params = params
         super().__init__({
             "command": In(Command), "memory_bytes": In(ADDRESS_BITS + 1), "status": Out(Status),
-            "moves": Out(1), "gemm": Out(1), "fence": Out(1),
+            "moves": Out(1), "gemm": Out(1), "fence": Out(1), "route": Out(1),
         })
 
     def elaborate(self, platform) -> Module:
@@ -94,9 +95,11 @@ class CommandCheck(wiring.Component):
         m.d.comb += [self.moves.eq((command.op == Op.WRITE) | (command.op == Op.REDUCE)),
                      self.gemm.eq(command.op == Op.GEMM),
                      self.fence.eq(command.op == Op.FENCE)]
+        if self._params.router.table_bits:
+            m.d.comb += self.route.eq(command.op == Op.ROUTE)
 
         bad_command, bad_counter, bad_dtype = Signal(), Signal(), Signal()
-        built = self.moves | self.gemm | self.fence | (command.op == Op.NOP)
+        built = self.moves | self.gemm | self.fence | self.route | (command.op == Op.NOP)
         reserved = command.flags.reserved.any()
         for name in _RESERVED:
             reserved = reserved | getattr(command, name).any()

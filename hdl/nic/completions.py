@@ -41,9 +41,9 @@ class _Late(data.Struct):
 class LateErrors(wiring.Component):
     """Error responses of commands that did not ask for acks and may be long done.
 
-    Each becomes a record, except that one equal in tag, peer and status to the one just before is
-    the same command's next packet and says nothing new. Dispatching a command with that tag ends
-    the repetition, so a tag that is used again is reported again.
+    Each becomes a record, except that one equal in tag, peer, status and link to the one just
+    before is the same command's next packet and says nothing new. Dispatching a command with that
+    tag ends the repetition, so a tag that is used again is reported again.
 
     Latency law: a response in cycle t is offered as a record in t + 1, if none waits.
 
@@ -82,7 +82,8 @@ class LateErrors(wiring.Component):
                          entry.ended.eq(self.now)]
             m.d.comb += self.error.eq(~(known & (last.tag == entry.tag)
                                         & (last.peer == entry.peer)
-                                        & (last.status == entry.status)))
+                                        & (last.status == entry.status)
+                                        & (last.link == entry.link)))
         with m.If(self.error):
             m.d.sync += [known.eq(1), last.eq(entry)]
         with m.If(self.dispatched.valid

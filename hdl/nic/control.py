@@ -25,11 +25,11 @@ of registers too.
 """
 
 from amaranth.hdl import Cat, Module, Signal, unsigned
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
 from hdl.connect import connect
-from hdl.layouts import ADDRESS_BITS, CYCLE_BITS, NODE_BITS
+from hdl.layouts import ADDRESS_BITS, CYCLE_BITS, NODE_BITS, LinkStatus, RouteWrite
 from hdl.nic.commands import CommandQueues
 from hdl.nic.completions import CompletionWriter, LateErrors
 from hdl.nic.counters import Counters
@@ -37,6 +37,7 @@ from hdl.nic.doorbell import HostPort
 from hdl.nic.interfaces import Response, Transfer, TransferDone
 from hdl.nic.scheduler import Scheduler
 from hdl.nic.slots import Slots
+from hdl.nic.watchdog import Watchdog
 from hdl.params import CardParams
 from hdl.ports import (
     GemmDone,
@@ -58,6 +59,8 @@ class Control(wiring.Component):
     now : ``In(48)``
     node, memory_bytes : ``In(16)``, ``In(49)``
         Configuration, already in registers.
+    status : ``In(data.ArrayLayout(LinkStatus, links))``
+        State of the router's links.
     host : ``Out(HostSignature())``
     fetch : ``Out(MemoryReadSignature)``
         Reads commands. Tags are below 8.
@@ -75,10 +78,12 @@ class Control(wiring.Component):
     gemm : ``Out(stream.Signature(GemmRequest))``
     done : ``In(stream.Signature(GemmDone))``
         Always ready.
-    idle : ``Out(1)``
-        Nothing changes in this cycle unless an input is valid. Commands that wait for counters,
-        fences, slots or the end of their work are idle, and so is waiting for memory to answer or
-        for the host to make room in the completion ring.
+    table : ``Out(ValidSignature(RouteWrite))``
+        A write to the router's table; only with ``table_bits``.
+    idle, wake : ``Out(1)``, ``Out(48)``
+        Nothing changes in this cycle unless an input is valid, or ``now`` has reached ``wake``.
+        Commands that wait for counters, fences, slots or the end of their work are idle, and so is
+        waiting for memory to answer or for the host to make room in the completion ring.
     """
 
     def __init__(self, params: CardParams) -> None:
@@ -88,6 +93,7 @@ class Control(wiring.Component):
             "now": In(CYCLE_BITS),
             "node": In(NODE_BITS),
             "memory_bytes": In(ADDRESS_BITS + 1),
+            "status": In(data.ArrayLayout(LinkStatus, params.router.links)),
             "host": Out(HostSignature()),
             "fetch": Out(MemoryReadSignature(flit_bytes)),
             "records": Out(MemoryWriteSignature(flit_bytes)),
@@ -100,19 +106,22 @@ class Control(wiring.Component):
             "gemm": Out(stream.Signature(GemmRequest)),
             "done": In(stream.Signature(GemmDone)),
             "idle": Out(1),
+            "wake": Out(CYCLE_BITS),
+            **({"table": Out(ValidSignature(RouteWrite))} if params.router.table_bits else {}),
         })
 
     def elaborate(self, platform) -> Module:
         m = Module()
         params, rails = self._params, self._params.rails
-        m.submodules.host_port = host = HostPort(params.nic)
+        m.submodules.host_port = host = HostPort(params.nic, links=params.router.links)
         m.submodules.queues = queues = CommandQueues(params)
         m.submodules.scheduler = scheduler = Scheduler(params)
         m.submodules.counters = counters = Counters(
             counters=params.nic.counters, sources=rails + 1, reads=2)
         m.submodules.slots = slots = Slots(params)
+        m.submodules.watchdog = watchdog = Watchdog(params.nic.slots + params.nic.queues + 1)
         m.submodules.writer = writer = CompletionWriter(params, sources=rails + 1)
-        for block in (host, scheduler, slots):
+        for block in (host, scheduler, slots, watchdog):
             m.d.comb += block.now.eq(self.now)
 
         # --- commands
@@ -128,6 +137,7 @@ class Control(wiring.Component):
                      scheduler.command.eq(queues.command), scheduler.posted.eq(queues.posted),
                      queues.select.eq(scheduler.select), queues.take.eq(scheduler.take),
                      scheduler.free.eq(slots.free), scheduler.slot.eq(slots.slot),
+                     scheduler.generation.eq(slots.generation),
                      scheduler.drained.eq(slots.drained)]
         connect(m, scheduler.dispatch, slots.dispatch)
         connect(m, flipped(self.gemm), scheduler.gemm)
@@ -161,6 +171,20 @@ class Control(wiring.Component):
             errors.append(late.error)
         connect(m, flipped(self.records), writer.records)
 
+        # --- deadlines: slots come before queues
+        count, look = params.nic.slots, watchdog.index
+        m.d.comb += [
+            watchdog.deadline.eq(host.deadline), self.wake.eq(watchdog.wake),
+            watchdog.live.eq(Cat(slots.live, scheduler.awaiting)),
+            slots.expire.eq(watchdog.expire[:count]),
+            scheduler.expire.eq(watchdog.expire[count:]),
+            slots.index.eq(look)]
+        with m.If(watchdog.looks):
+            m.d.comb += watchdog.stamp.eq(slots.started)
+            for queue in range(params.nic.queues + 1):
+                with m.If(look == count + queue):
+                    m.d.comb += watchdog.stamp.eq(scheduler.since[queue])
+
         # --- registers
         connect(m, flipped(self.host), host.host)
         m.d.comb += [writer.base.eq(host.completion_base), writer.size.eq(host.completion_size),
@@ -170,6 +194,8 @@ class Control(wiring.Component):
                      host.direct_lost.eq(queues.direct_lost), host.slots_busy.eq(slots.busy)]
         for queue in range(params.nic.queues):
             m.d.comb += host.queue_head[queue].eq(queues.head[queue])
+        for link in range(params.router.links):
+            m.d.comb += host.link[link].eq(self.status[link])
         for queue in range(params.nic.queues + 1):
             m.d.comb += host.queue_wait[queue].eq(scheduler.queue_wait[queue])
         for total, strobes in ((host.errors, errors), (host.packets_sent, self.sent),
@@ -177,7 +203,9 @@ class Control(wiring.Component):
             _count(m, total, strobes)
 
         m.d.comb += self.idle.eq(~(host.active | queues.active | scheduler.active | slots.active
-                                   | writer.active))
+                                   | writer.active | watchdog.active))
+        if params.router.table_bits:
+            connect(m, scheduler.table, flipped(self.table))
         return m
 
 

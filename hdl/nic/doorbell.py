@@ -48,7 +48,7 @@ class HostPort(wiring.Component):
     now : ``In(48)``
     host : ``Out(HostSignature())``
     NAME : ``Out(64)`` for each ``rw`` register of the map, ``In(64)`` for each ``ro`` one
-        An array for registers that come per queue. ``ident`` is answered here.
+        An array for registers that come per queue or per link. ``ident`` is answered here.
     rung : ``Out(48).array(queues)``
         Cycle of each queue's latest doorbell.
     counter_index, counter_total : ``Out(8)``, ``In(32)``
@@ -59,14 +59,14 @@ class HostPort(wiring.Component):
         An operation is under way.
     """
 
-    def __init__(self, params: NicParams) -> None:
+    def __init__(self, params: NicParams, *, links: int = 0) -> None:
         self._params = params
-        self._map = RegisterMap(params)
+        self._map = RegisterMap(params, links)
         members = {}
         for register in _plain(self._map):
             member = Out(64) if register.access == "rw" else In(64)
-            per_queue = register.name.startswith("queue_")
-            members[register.name] = member.array(register.count) if per_queue else member
+            several = register.name == "link" or register.name.startswith("queue_")
+            members[register.name] = member.array(register.count) if several else member
         super().__init__({
             "now": In(CYCLE_BITS),
             "host": Out(HostSignature()),

@@ -15,6 +15,7 @@ class Transfer(data.Struct):
     """
 
     slot: 4
+    generation: 3
     op: PacketOp
     ack: 1
     dtype: DType
@@ -25,6 +26,7 @@ class Transfer(data.Struct):
     target: GlobalAddress
     length: 32
     key: 32
+    path: 8
 
 
 class TransferDone(data.Struct):
@@ -39,10 +41,11 @@ class Response(data.Struct):
     """A response has arrived from the fabric. One valid cycle, never refused."""
 
     slot: 4
+    generation: 3
     #: The request asked for it; otherwise it reports an error of a command that may be long done.
     ack: 1
     status: Status
     tag: 16
     peer: NODE_BITS
-    #: Link that died, for ``LINK_DOWN``.
+    #: Port of ``peer`` whose link died, for ``LINK_DOWN``; otherwise 0.
     link: 8

@@ -14,13 +14,20 @@ memory ports of the other rails are their own. Every output is a function of reg
 """
 
 from amaranth.hdl import Cat, Module
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
 from hdl.connect import connect
-from hdl.layouts import ADDRESS_BITS, CYCLE_BITS, NODE_BITS
+from hdl.layouts import ADDRESS_BITS, CYCLE_BITS, NODE_BITS, LinkStatus, RouteWrite
 from hdl.params import CardParams
-from hdl.ports import GemmDone, GemmRequest, HostSignature, LinkSignature, RailMemorySignature
+from hdl.ports import (
+    GemmDone,
+    GemmRequest,
+    HostSignature,
+    LinkSignature,
+    RailMemorySignature,
+    ValidSignature,
+)
 
 from .control import Control
 from .memory import ReadArbiter, WriteArbiter
@@ -40,13 +47,17 @@ class Nic(wiring.Component):
     -------
     now, node, memory_bytes : inputs
         Global cycle; this card's node id and memory size, already registered.
+    status : ``In(data.ArrayLayout(LinkStatus, links))``
+        State of the router's links.
+    table : ``Out(ValidSignature(RouteWrite))``
+        Writes to the router's table; only with ``table_bits``.
     host : ``Out(HostSignature())``
     memory : ``Out(RailMemorySignature(flit_bytes)).array(rails)``
     gemm, done : streams to and from the compute tile
     locals : ``Out(LinkSignature(link)).array(rails)``
         To the router's local ports.
-    idle : ``Out(1)``
-        With empty inputs nothing would change.
+    idle, wake : ``Out(1)``, ``Out(48)``
+        With empty inputs nothing would change before ``wake``.
     """
 
     def __init__(self, params: CardParams) -> None:
@@ -54,12 +65,15 @@ class Nic(wiring.Component):
         flit_bytes = params.link.flit_bytes
         super().__init__({
             "now": In(CYCLE_BITS), "node": In(NODE_BITS), "memory_bytes": In(ADDRESS_BITS + 1),
+            "status": In(data.ArrayLayout(LinkStatus, params.router.links)),
             "host": Out(HostSignature()),
             "memory": Out(RailMemorySignature(flit_bytes)).array(params.rails),
             "gemm": Out(stream.Signature(GemmRequest)),
             "done": In(stream.Signature(GemmDone)),
             "locals": Out(LinkSignature(params.link)).array(params.rails),
             "idle": Out(1),
+            "wake": Out(CYCLE_BITS),
+            **({"table": Out(ValidSignature(RouteWrite))} if params.router.table_bits else {}),
         })
 
     @property
@@ -72,7 +86,10 @@ class Nic(wiring.Component):
         m.submodules.control = control = Control(params)
         rails = [Rail(params, index) for index in range(params.rails)]
         m.d.comb += [control.now.eq(self.now), control.node.eq(self.node),
-                     control.memory_bytes.eq(self.memory_bytes)]
+                     control.memory_bytes.eq(self.memory_bytes), control.status.eq(self.status),
+                     self.wake.eq(control.wake)]
+        if params.router.table_bits:
+            connect(m, control.table, flipped(self.table))
         connect(m, control.host, flipped(self.host))
         connect(m, control.gemm, flipped(self.gemm))
         connect(m, control.done, flipped(self.done))

@@ -40,6 +40,7 @@ class Reply(data.Struct):
 
     dst: NODE_BITS
     slot: 4
+    generation: 3
     tag: 16
     ack: 1
     status: Status

@@ -90,7 +90,7 @@ class Rail(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.link = link = LinkEndpoint(self.params.link)
+        m.submodules.link = link = LinkEndpoint(self.params.link, local=True)
         m.submodules.tx = tx = Transmitter(self.params, self.index)
         m.submodules.rx = rx = Receiver(self.params)
         m.d.comb += [

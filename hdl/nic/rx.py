@@ -16,7 +16,10 @@ flit per cycle, reductions included: the header's cycle is the only one without 
 
 Order: all packets in order of arrival. Each good packet counts exactly once, after memory has
 accepted its last write. A refused packet is drained, writes nothing, counts nothing, and is always
-answered.
+answered. A packet that was cut ends in a poisoned tail, which carries nothing: the payload before
+it has been written (or added) as it came, the packet counts nothing and is always answered, with
+``POISON``. Cut within its header, which takes 16 B flits, it has no tag to be answered with and is
+dropped, as are cut responses.
 
 Flow control: credits guarantee room for arriving requests; a flit's credit is returned when it is
 parsed. A header is parsed when there is room for the packet's record and for its reply, a flit of
@@ -122,13 +125,14 @@ class Receiver(wiring.Component):
         arriving = self.receive.payload
         is_request, is_response, freed = Signal(), Signal(), Signal()
         m.submodules.requests = requests = Fifo(
-            data.StructLayout({"payload": flit_bits, "tail": 1}), depth=link.vc_depth)
+            data.StructLayout({"payload": flit_bits, "tail": 1, "poison": 1}), depth=link.vc_depth)
         m.d.comb += [
             is_request.eq(self.receive.valid & (arriving.vc == request_vc)),
             is_response.eq(self.receive.valid & (arriving.vc == response_vc)),
             requests.write.valid.eq(is_request),
             requests.write.payload.payload.eq(arriving.payload),
             requests.write.payload.tail.eq(arriving.tail),
+            requests.write.payload.poison.eq(arriving.poison),
         ]
         m.d.sync += self.received.eq(self.receive.valid & arriving.tail)
 
@@ -160,12 +164,16 @@ class Receiver(wiring.Component):
 
         answer, answer_whole = gather("answer", arriving.payload, is_response)
         m.d.sync += [
-            self.response.valid.eq(is_response & answer_whole & (answer.op == PacketOp.RESPONSE)),
+            self.response.valid.eq(is_response & answer_whole & ~arriving.poison
+                                   & (answer.op == PacketOp.RESPONSE)),
             self.response.payload.slot.eq(answer.slot),
+            self.response.payload.generation.eq(answer.generation),
             self.response.payload.ack.eq(answer.flags.ack),
             self.response.payload.status.eq(answer.status),
             self.response.payload.tag.eq(answer.tag),
             self.response.payload.peer.eq(answer.src),
+            self.response.payload.link.eq(
+                Mux(answer.status == Status.LINK_DOWN, answer.counter, 0)),
         ]
 
         # --- the header at the front
@@ -207,12 +215,14 @@ class Receiver(wiring.Component):
         m.submodules.hazards = hazards = Hazards(packets=packets)
         reply_room = Signal(range(packets + 1), init=packets)
         opened, retired, replying = Signal(), Signal(), Signal()
+        cut, ended = Signal(), Signal(Status)
         wiring.connect(m, replies.read, wiring.flipped(self.reply))
         record = records.read.payload
         m.d.comb += [
             records.write.valid.eq(opened),
             records.write.payload.reply.dst.eq(header.src),
             records.write.payload.reply.slot.eq(header.slot),
+            records.write.payload.reply.generation.eq(header.generation),
             records.write.payload.reply.tag.eq(header.tag),
             records.write.payload.reply.ack.eq(header.flags.ack),
             records.write.payload.reply.status.eq(status),
@@ -225,15 +235,18 @@ class Receiver(wiring.Component):
             hazards.matters.eq(good & (header.length != 0)),
             hazards.close.eq(retired),
             records.read.ready.eq(retired),
-            replying.eq(retired & (record.reply.ack | (record.reply.status != Status.OK))),
+            ended.eq(Mux(cut & (record.reply.status == Status.OK), Status.POISON,
+                         record.reply.status)),
+            replying.eq(retired & (record.reply.ack | (ended != Status.OK))),
             replies.write.valid.eq(replying),
             replies.write.payload.eq(record.reply),
+            replies.write.payload.status.eq(ended),
         ]
         # A place for the reply is reserved with the header, and given back if none is needed.
         m.d.sync += [
             reply_room.eq(reply_room + (self.reply.valid & self.reply.ready)
                           + (retired & ~replying) - opened),
-            self.increment.valid.eq(retired & (record.reply.status == Status.OK)
+            self.increment.valid.eq(retired & (ended == Status.OK)
                                     & (record.counter != NO_COUNTER)),
             self.increment.payload.eq(record.counter),
         ]
@@ -247,7 +260,9 @@ class Receiver(wiring.Component):
         adds, adds_bf16 = Signal(), Signal()
         waits_for = Signal(packets)
         clear, ready, asks = Signal(), Signal(), Signal()
-        usable = inside & (left != 0)
+        usable = inside & (left != 0) & ~front.poison
+        #: The header at the front is complete; a poisoned flit completes none.
+        parsed = whole & ~front.poison
         ones = (1 << flit_bytes) - 1
 
         asking = Signal()
@@ -267,25 +282,27 @@ class Receiver(wiring.Component):
             clear.eq(~(waits_for & hazards.live).any() | ~asks),
             ready.eq(requests.read.valid & Mux(
                 inside, clear & update.room,
-                ~whole | records.room & (reply_room != 0) & update.room)),
+                ~parsed | records.room & (reply_room != 0) & update.room)),
             popped.eq(ready & ~(asks & asking & ~self.read.request.ready)),
             requests.read.ready.eq(popped),
             freed.eq(popped),
             beat_taken.eq(popped & ~inside),
-            opened.eq(beat_taken & whole),
+            opened.eq(beat_taken & parsed),
             retired.eq(update.retire),
+            cut.eq(update.poisoned),
         ]
         step = update.step.payload
         lanes = Signal(flit_bytes)
         m.d.comb += [
             lanes.eq((ones << first_lane) & Mux(left == 1, ones >> spare_lanes, ones)),
-            update.step.valid.eq(popped & (front.tail | usable)),
+            update.step.valid.eq(popped & (front.tail & (inside | parsed) | usable)),
             step.data.eq(front.payload),
             step.mask.eq(Mux(usable, lanes, 0)),
             step.index.eq(index),
             step.add.eq(asks),
             step.bf16.eq(adds_bf16),
             step.last.eq(front.tail),
+            step.poison.eq(front.poison),
         ]
         with m.If(popped):
             with m.If(~inside):

@@ -12,6 +12,11 @@ A held queue notes its reason, and is not looked at again before the reason may 
 * *slot*: until a slot is free,
 * *port*: until the register before the command's rail, or before compute, is free.
 
+A command whose wait has expired (see ``watchdog``) and still is not over when it is judged again
+ends with TIMEOUT. In a ring it takes with it the commands right behind it that have its tag: they
+are the rest of a list whose data will not come. They end with TIMEOUT too, and write a record only
+if they signal.
+
 Judging starts over each time, so a reason is a hint and never a promise. Only the head of a queue
 is judged: commands of a queue are dispatched in order, queues do not wait for each other.
 
@@ -28,7 +33,15 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.fabric.arbiter import Arbiter
-from hdl.layouts import ADDRESS_BITS, CYCLE_BITS, Command, Op, PacketOp, Status
+from hdl.layouts import (
+    ADDRESS_BITS,
+    CYCLE_BITS,
+    Command,
+    Op,
+    PacketOp,
+    RouteWrite,
+    Status,
+)
 from hdl.nic.check import CommandCheck
 from hdl.nic.interfaces import Transfer
 from hdl.nic.slots import Dispatch
@@ -54,14 +67,20 @@ class Scheduler(wiring.Component):
     counter : ``Out(TotalRead())``
     increments : ``In(ValidSignature(unsigned(8))).array(rails + 1)``
         As they enter the counters.
-    free, slot : ``In(1)``, ``In(4)``
-        There is a free slot, and its number.
+    free, slot, generation : ``In(1)``, ``In(4)``, ``In(3)``
+        There is a free slot, its number, and the generation of its next command.
     drained : ``In(queues + 1)``
         Queues of which every dispatched command is complete.
     dispatch : ``Out(ValidSignature(Dispatch))``
         The free slot is taken.
     transfers : ``Out(stream.Signature(Transfer)).array(rails)``
     gemm : ``Out(stream.Signature(GemmRequest))``
+    table : ``Out(ValidSignature(RouteWrite))``
+        A write to the route table, one cycle after its command was dispatched.
+    awaiting, since : ``Out(queues + 1)``, ``Out(48).array(queues + 1)``
+        Queues whose head waits for a counter, and since when.
+    expire : ``In(queues + 1)``
+        Queues whose head has waited for too long.
     queue_wait : ``Out(64).array(queues + 1)``
         The registers of that name.
     waited : ``Out(64)``
@@ -86,10 +105,15 @@ class Scheduler(wiring.Component):
             "increments": In(ValidSignature(unsigned(8))).array(rails + 1),
             "free": In(1),
             "slot": In(4),
+            "generation": In(3),
             "drained": In(queues),
             "dispatch": Out(ValidSignature(Dispatch)),
             "transfers": Out(stream.Signature(Transfer)).array(rails),
             "gemm": Out(stream.Signature(GemmRequest)),
+            "table": Out(ValidSignature(RouteWrite)),
+            "awaiting": Out(queues),
+            "since": Out(CYCLE_BITS).array(queues),
+            "expire": In(queues),
             "queue_wait": Out(64).array(queues),
             "waited": Out(64),
             "active": Out(1),
@@ -117,13 +141,16 @@ class Scheduler(wiring.Component):
         m.submodules.check = check = CommandCheck(self._params)
         m.d.comb += [check.command.eq(command), check.memory_bytes.eq(self.memory_bytes),
                      self.counter.index.eq(command.wait_counter)]
-        refused, behind = Signal(), Signal(32)
+        refused, behind, starved = Signal(), Signal(32), Signal()
+        expired, rest, status = Signal(queues), Signal(), Signal(Status)
         hold_counter, hold_fence, hold_slot, dispatched = Signal(), Signal(), Signal(), Signal()
         to_port, hold_port = Signal(len(ports)), Signal(len(ports))
         m.d.comb += [
-            refused.eq(check.status != Status.OK),
+            status.eq(check.status),
+            refused.eq(status != Status.OK),
             behind.eq(self.counter.total - command.wait_value),
-            hold_counter.eq(~refused & command.flags.wait & behind[31]),
+            starved.eq((check.status == Status.OK) & command.flags.wait & behind[31]),
+            hold_counter.eq(~refused & starved),
             hold_fence.eq(~refused & check.fence & ~(self.drained & judged).any()),
             hold_slot.eq(~self.free),
             to_port.eq(Mux(refused, 0, Cat(
@@ -133,7 +160,7 @@ class Scheduler(wiring.Component):
         ]
         waiting, watched = Signal(queues), [Signal(8, name=f"watched_{q}") for q in range(queues)]
         awaited = [Signal(32, name=f"awaited_{queue}") for queue in range(queues)]
-        since = [Signal(CYCLE_BITS, name=f"since_{queue}") for queue in range(queues)]
+        m.d.comb += self.awaiting.eq(waiting)
         #: The counter of the judged command moves in this very cycle: judge it again.
         moving = Signal()
         woken = Signal(queues)
@@ -147,8 +174,11 @@ class Scheduler(wiring.Component):
 
         holds = Signal(queues)
         m.d.comb += holds.eq(Mux(hold_counter & ~moving, judged, 0))
-        with m.If(judged.any() | woken.any()):
-            m.d.sync += on_counter.eq((on_counter & ~woken & ~judged) | holds)
+        with m.If(judged.any() | woken.any() | self.expire.any()):
+            m.d.sync += [
+                on_counter.eq(((on_counter & ~woken & ~judged) | holds) & ~self.expire),
+                expired.eq((expired | self.expire) & ~self.take)]
+        self._expire(m, judged, (starved & (expired & judged).any()), status, rest, dispatched)
         with m.If(judged.any()):
             m.d.comb += dispatched.eq(
                 ~(hold_counter | hold_fence | hold_slot | hold_port.any()))
@@ -165,9 +195,10 @@ class Scheduler(wiring.Component):
                         m.d.sync += [watched[queue].eq(command.wait_counter),
                                      awaited[queue].eq(command.wait_value)]
                         with m.If(~waiting[queue]):
-                            m.d.sync += since[queue].eq(self.now)
+                            m.d.sync += self.since[queue].eq(self.now)
                     with m.Elif(waiting[queue]):
-                        m.d.sync += self.waited.eq(self.waited + (self.now - since[queue])[:48])
+                        m.d.sync += self.waited.eq(
+                            self.waited + (self.now - self.since[queue])[:CYCLE_BITS])
         for queue in range(queues):
             m.d.comb += self.queue_wait[queue].eq(Mux(
                 self.present[queue],
@@ -181,10 +212,10 @@ class Scheduler(wiring.Component):
             self.dispatch.valid.eq(dispatched),
             info.queue.eq(sum((Mux(judged[queue], queue, 0) for queue in range(1, queues)),
                               start=Const(0))),
-            info.op.eq(command.op), info.tag.eq(command.tag),
+            info.quiet.eq(rest), info.op.eq(command.op), info.tag.eq(command.tag),
             info.local_counter.eq(command.local_counter), info.signal.eq(command.flags.signal),
             info.ack.eq(command.flags.ack), info.rail.eq(command.rail),
-            info.immediate.eq(~to_port.any()), info.status.eq(check.status),
+            info.immediate.eq(~to_port.any()), info.status.eq(status),
             info.posted.eq(self.posted), info.started.eq(self.now),
         ]
         taken = Const(0, 1)
@@ -197,6 +228,7 @@ class Scheduler(wiring.Component):
             with m.If(dispatched & to_port[rail]):
                 m.d.sync += [
                     port.valid.eq(1), work.slot.eq(self.slot),
+                    work.generation.eq(self.generation), work.path.eq(command.path),
                     work.op.eq(Mux(command.op == Op.REDUCE, PacketOp.REDUCE, PacketOp.WRITE)),
                     work.ack.eq(command.flags.ack), work.dtype.eq(command.dtype),
                     work.redop.eq(command.redop), work.counter.eq(command.target_counter),
@@ -206,7 +238,31 @@ class Scheduler(wiring.Component):
         with m.If(dispatched & to_port[-1]):
             m.d.sync += [self.gemm.valid.eq(1), self.gemm.payload.slot.eq(self.slot),
                          self.gemm.payload.descriptor.eq(command.source)]
+        routes = Const(0, 1)
+        if self._params.router.table_bits:
+            routes = self.table.valid
+            m.d.sync += self.table.valid.eq(dispatched & check.route & ~refused)
+            with m.If(dispatched & check.route):
+                m.d.sync += self.table.payload.eq(command.source)
         # A transfer that its rail does not take holds nobody awake: the rail, in this tile, is
         # idle while it waits. Compute is another tile, so an offer to it must be watched.
-        m.d.comb += self.active.eq(ready.any() | judged.any() | self.gemm.valid | taken)
+        m.d.comb += self.active.eq(ready.any() | judged.any() | self.gemm.valid | taken | routes)
         return m
+
+    def _expire(self, m: Module, judged, late, status, rest, dispatched) -> None:
+        """Overrule ``status`` with TIMEOUT, for a command whose wait is ``late`` and for the rest
+        of its list."""
+        rings = range(len(self.present) - 1)
+        #: Rings whose last command timed out, and its tag.
+        broken = Signal(len(rings))
+        tags = [Signal(16, name=f"broken_tag_{ring}") for ring in rings]
+        with m.If((judged & broken).any()):
+            m.d.comb += rest.eq(Cat(judged[ring] & broken[ring] & (self.command.tag == tags[ring])
+                                    for ring in rings).any())
+        with m.If(late | rest):
+            m.d.comb += status.eq(Status.TIMEOUT)
+        with m.If(dispatched & (late | broken.any())):
+            m.d.sync += broken.eq(Mux(late | rest, broken | judged, broken & ~judged))
+            for ring in rings:
+                with m.If(judged[ring]):
+                    m.d.sync += tags[ring].eq(self.command.tag)

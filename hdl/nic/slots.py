@@ -7,9 +7,16 @@
                         compute: GEMM done
                         none: NOP, FENCE, refused commands
 
-A transfer is complete when it has been sent and, with ``ack``, every packet has been answered.
-Sent packets and answers are totals per slot that are never reset: equal totals mean that nothing is
-owed, whatever order sends and answers come in.
+A transfer is complete when it has been sent and, with ``ack``, every packet has been answered, see
+``acks``.
+
+A transfer that has been under way for too long (see ``watchdog``) *expires*: it completes with
+TIMEOUT, or with the first error that came back. Its slot's generation moves on, so whatever still
+comes for it is not taken for an answer to the slot's next command (after eight such ends of one
+slot generations repeat: by then nothing of the first is left in a fabric). The rail may still be
+sending the transfer, and the totals of the slot do not agree; so the slot is given back only when
+the transfer has been sent and the totals have been made equal, in a cycle in which no answer uses
+them.
 
 Retiring is the instant of completion: the local counter is incremented, ``ended`` is stamped, and
 the queue's fences see one command less. A failed command increments no counter: who waits for it
@@ -24,21 +31,21 @@ order of records is the order of completion and nothing else is held up when the
 except that their slots stay taken.
 """
 
-from amaranth.hdl import Module, Mux, Signal, unsigned
+from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from hdl.connect import connect
-from hdl.fabric.arbiter import Arbiter
-from hdl.layouts import CYCLE_BITS, NO_COUNTER, NODE_BITS, Completion, Op, Status
+from hdl.fabric.arbiter import Arbiter, lowest_bit, one_hot_index
+from hdl.layouts import CYCLE_BITS, NO_COUNTER, Completion, Op, Status
+from hdl.nic.acks import AckTracker, Failure
 from hdl.nic.interfaces import Response, TransferDone
-from hdl.nic.totals import Totals
 from hdl.params import CardParams
 from hdl.ports import GemmDone, ValidSignature
 
-__all__ = ["AckTracker", "Dispatch", "Failure", "Slots"]
+__all__ = ["Dispatch", "Slots"]
 
 
 class Dispatch(data.Struct):
@@ -54,94 +61,12 @@ class Dispatch(data.Struct):
     rail: 3
     #: Has no events to wait for.
     immediate: 1
+    #: Writes no record unless it signals, even if it fails.
+    quiet: 1
     #: Why it was refused.
     status: Status
     posted: CYCLE_BITS
     started: CYCLE_BITS
-
-
-class Failure(data.Struct):
-    """How a command failed after its dispatch, and where."""
-
-    status: Status
-    peer: NODE_BITS
-    link: 8
-
-
-class AckTracker(wiring.Component):
-    """One rail's transfers: which are complete, and the first error of each.
-
-    Members
-    -------
-    transfer_done : ``In(ValidSignature(TransferDone))``
-    response : ``In(ValidSignature(Response))``
-        Those without ``ack`` are not looked at.
-    ack : ``In(slots)``
-        Slots whose transfer asks for responses.
-    failed : ``In(slots)``
-        Slots that have failed already.
-    completed, fails : ``Out(slots)``
-        Slots for which that happens in this cycle.
-    index : ``In(4)``
-    failure : ``Out(Failure)``
-        The first error of slot ``index``, if it failed.
-    """
-
-    def __init__(self, *, slots: int) -> None:
-        super().__init__({
-            "transfer_done": In(ValidSignature(TransferDone)),
-            "response": In(ValidSignature(Response)),
-            "ack": In(slots), "failed": In(slots),
-            "completed": Out(slots), "fails": Out(slots),
-            "index": In(4), "failure": Out(Failure),
-        })
-
-    def elaborate(self, platform) -> Module:
-        m = Module()
-        slots = len(self.ack)
-        done, response = self.transfer_done.payload, self.response.payload
-
-        m.submodules.answers = answers = Totals(depth=slots, reads=1)
-        m.submodules.packets = packets = Totals(depth=slots, reads=1)
-        m.submodules.failures = failures = Memory(shape=Failure, depth=slots, init=[])
-        answered, owed = answers.reads[0], packets.reads[0]
-        m.d.comb += [answers.index.eq(response.slot), answers.amount.eq(1),
-                     packets.index.eq(done.slot), packets.amount.eq(done.packets),
-                     answered.index.eq(done.slot), owed.index.eq(response.slot)]
-
-        #: Slots whose transfer has been sent and waits for answers.
-        sent = Signal(slots)
-        by_done, by_response, now_sent = Signal(slots), Signal(slots), Signal(slots)
-        last = Signal()
-        m.d.comb += last.eq(answers.sum == owed.total)
-        with m.If(self.response.valid & response.ack):
-            m.d.comb += answers.add.eq(1)
-            m.d.comb += by_response.eq(Mux(last, sent & (1 << response.slot), 0))
-        with m.If(self.transfer_done.valid):
-            current = Signal(32)
-            m.d.comb += current.eq(
-                answered.total + (answers.add & (response.slot == done.slot)))
-            with m.If(~self.ack.bit_select(done.slot, 1)):
-                m.d.comb += by_done.eq(1 << done.slot)
-            with m.Else():
-                m.d.comb += packets.add.eq(1)
-                with m.If(current == packets.sum):
-                    m.d.comb += by_done.eq(1 << done.slot)
-                with m.Else():
-                    m.d.comb += now_sent.eq(1 << done.slot)
-        with m.If(self.response.valid | self.transfer_done.valid):
-            m.d.sync += sent.eq((sent | now_sent) & ~by_response)
-        m.d.comb += self.completed.eq(by_done | by_response)
-
-        fail = failures.write_port()
-        with m.If(answers.add & (response.status != Status.OK)):
-            m.d.comb += self.fails.eq(~self.failed & (1 << response.slot))
-        m.d.comb += [fail.en.eq(self.fails.any()), fail.addr.eq(response.slot),
-                     fail.data.status.eq(response.status), fail.data.peer.eq(response.peer),
-                     fail.data.link.eq(response.link)]
-        look = failures.read_port(domain="comb")
-        m.d.comb += [look.addr.eq(self.index), self.failure.eq(look.data)]
-        return m
 
 
 class Slots(wiring.Component):
@@ -152,7 +77,7 @@ class Slots(wiring.Component):
     now : ``In(48)``
     free : ``Out(1)``
         There is a free slot; its number is ``slot``.
-    slot : ``Out(4)``
+    slot, generation : ``Out(4)``, ``Out(3)``
     dispatch : ``In(ValidSignature(Dispatch))``
         Take the free slot. Only while ``free``.
     transfer_done, responses : arrays over the rails
@@ -160,6 +85,12 @@ class Slots(wiring.Component):
         Always ready.
     local : ``Out(ValidSignature(unsigned(8)))``
         Local counter to increment.
+    live : ``Out(slots)``
+        Slots with a transfer that is not complete.
+    index, started : ``In(4)``, ``Out(48)``
+        When slot ``index`` was taken.
+    expire : ``In(slots)``
+        Slots whose transfer has been under way for too long.
     drained : ``Out(queues + 1)``
         Queues of which every command is complete.
     busy : ``Out(slots)``
@@ -178,11 +109,16 @@ class Slots(wiring.Component):
             "now": In(CYCLE_BITS),
             "free": Out(1, init=1),
             "slot": Out(4),
+            "generation": Out(3),
             "dispatch": In(ValidSignature(Dispatch)),
             "transfer_done": In(ValidSignature(TransferDone)).array(rails),
             "responses": In(ValidSignature(Response)).array(rails),
             "done": In(stream.Signature(GemmDone)),
             "local": Out(ValidSignature(unsigned(8))),
+            "live": Out(slots),
+            "index": In(4),
+            "started": Out(CYCLE_BITS),
+            "expire": In(slots),
             "drained": Out(params.nic.queues + 1),
             "busy": Out(slots),
             "error": Out(1),
@@ -220,6 +156,16 @@ class Slots(wiring.Component):
         with m.If(self.dispatch.valid):
             m.d.sync += ack.eq(Mux(dispatch.ack, ack | lowest, ack & ~lowest))
 
+        began = table.read_port(domain="comb")
+        m.d.comb += [began.addr.eq(self.index), self.started.eq(began.data.started)]
+        # A refused command moves nothing, whatever its operation.
+        moves = Signal()
+        m.d.comb += moves.eq(~dispatch.immediate & (dispatch.op != Op.GEMM))
+        generations = Signal(data.ArrayLayout(unsigned(3), slots))
+        m.d.comb += self.generation.eq(generations[self.slot])
+        #: Slots whose transfer expired, and of these: given back but for what is still owed.
+        expired, parked, settle, settled = (Signal(slots), Signal(slots), Signal(slots), Signal(4))
+
         # --- events
         failures = []
         events, fails = Mux(self.dispatch.valid & dispatch.immediate, lowest, 0), 0
@@ -227,7 +173,9 @@ class Slots(wiring.Component):
             m.submodules[f"acks_{rail}"] = tracker = AckTracker(slots=slots)
             connect(m, wiring.flipped(self.transfer_done[rail]), tracker.transfer_done)
             connect(m, wiring.flipped(self.responses[rail]), tracker.response)
-            m.d.comb += [tracker.ack.eq(ack), tracker.failed.eq(failed),
+            m.d.comb += [tracker.generations.eq(generations), tracker.expired.eq(expired),
+                         tracker.settle.eq(settle), tracker.settled.eq(settled),
+                         tracker.ack.eq(ack), tracker.failed.eq(failed),
                          tracker.index.eq(order.r_data)]
             failures.append(tracker.failure)
             events, fails = events | tracker.completed, fails | tracker.fails
@@ -236,8 +184,17 @@ class Slots(wiring.Component):
                      gemm.data.eq(done), ended.eq(Mux(self.done.valid, 1 << done.slot, 0))]
         events = events | ended
         fails = fails | Mux(done.status != Status.OK, ended, 0)
-        new_events, new_fails = Signal(slots), Signal(slots)
-        m.d.comb += [new_events.eq(events), new_fails.eq(fails)]
+        new_events, new_fails, expires = Signal(slots), Signal(slots), Signal(slots)
+        with m.If(self.expire.any()):
+            m.d.comb += expires.eq(self.expire & self.live & ~events)
+            for index in range(slots):
+                with m.If(expires[index]):
+                    m.d.sync += generations[index].eq(generations[index] + 1)
+        m.d.comb += [new_events.eq(events | expires), new_fails.eq(fails)]
+        with m.If(self.dispatch.valid | new_events.any()):
+            m.d.sync += self.live.eq((self.live | Mux(moves, taken, 0)) & ~new_events)
+        self._park(m, Mux(self.dispatch.valid & moves, taken, 0), expires, expired, parked, settle,
+                   settled)
         with m.If(new_fails.any() | self.dispatch.valid):
             m.d.sync += failed.eq((failed | new_fails) & ~taken)
 
@@ -259,12 +216,13 @@ class Slots(wiring.Component):
         with m.If(retiring):
             m.d.comb += [
                 onehot.eq(1 << retired),
-                self.error.eq((ending.data.status != Status.OK) | (failed & onehot).any()),
+                self.error.eq((ending.data.status != Status.OK)
+                              | ((failed | expired) & onehot).any()),
                 self.local.payload.eq(ending.data.local_counter),
                 self.local.valid.eq(~self.error & (ending.data.local_counter != NO_COUNTER)),
                 end.en.eq(1),
             ]
-            with m.If(self.error | ending.data.signal):
+            with m.If(self.error & ~ending.data.quiet | ending.data.signal):
                 m.d.comb += order.w_en.eq(1)
             with m.Else():
                 m.d.comb += dropped.eq(onehot)
@@ -276,7 +234,7 @@ class Slots(wiring.Component):
                 m.d.sync += open_.eq(
                     (open_ | Mux(dispatch.queue == queue, taken, 0)) & ~onehot)
             m.d.comb += self.drained[queue].eq(~open_.any())
-        m.d.comb += self.active.eq(completed.any() | retiring)
+        m.d.comb += self.active.eq(completed.any() | retiring | settle.any())
 
         # --- records
         reports = self.reports
@@ -285,7 +243,9 @@ class Slots(wiring.Component):
         released, failure = Signal(slots), Signal(Failure)
         m.d.comb += [reports.valid.eq(order.r_rdy), order.r_en.eq(reports.ready & reports.valid),
                      released.eq(Mux(order.r_en, 1 << order.r_data, 0)),
-                     freed.eq(dropped | released)]
+                     freed.eq(((dropped | released) & ~expired) | settle)]
+        with m.If((dropped | released | settle).any()):
+            m.d.sync += parked.eq((parked | ((dropped | released) & expired)) & ~settle)
         for port in (reported, end_look, gemm_look):
             m.d.comb += port.addr.eq(order.r_data)
         info, gemm_info = reported.data, gemm_look.data
@@ -300,6 +260,8 @@ class Slots(wiring.Component):
                 for rail in range(rails):
                     with m.If(info.rail == rail):
                         m.d.comb += failure.eq(failures[rail])
+            with m.Elif((expired & (1 << order.r_data)).any()):
+                m.d.comb += failure.status.eq(Status.TIMEOUT)
             m.d.comb += [
                 reports.payload.queue.eq(info.queue), reports.payload.op.eq(info.op),
                 reports.payload.tag.eq(info.tag), reports.payload.status.eq(failure.status),
@@ -309,3 +271,22 @@ class Slots(wiring.Component):
                 reports.payload.ended.eq(end_look.data)]
         return m
 
+    def _park(self, m: Module, moves, expires, expired, parked, settle, settled) -> None:
+        """Keep track of expired slots until they can be given back."""
+        slots = len(moves)
+        #: Slots whose transfer is with its rail.
+        sending, done = Signal(slots), Signal(slots)
+        for transfer_done in self.transfer_done:
+            with m.If(transfer_done.valid):
+                for index in range(slots):
+                    with m.If(transfer_done.payload.slot == index):
+                        m.d.comb += done[index].eq(1)
+        with m.If(self.dispatch.valid | done.any()):
+            m.d.sync += sending.eq((sending | moves) & ~done)
+        with m.If((expires | settle).any()):
+            m.d.sync += expired.eq((expired | expires) & ~settle)
+        quiet = ~Cat(port.valid for ports in (self.transfer_done, self.responses)
+                     for port in ports).any()
+        with m.If(parked.any() & quiet):
+            m.d.comb += [settle.eq(lowest_bit(parked & ~sending)),
+                         settled.eq(one_hot_index(settle))]

@@ -60,6 +60,7 @@ class _Job(data.Struct):
     """What sending needs of a transfer; ``target`` and ``length`` move on with each packet."""
 
     slot: 4
+    generation: 3
     op: PacketOp
     ack: 1
     dtype: DType
@@ -67,6 +68,7 @@ class _Job(data.Struct):
     counter: 8
     tag: 16
     key: 32
+    path: 8
     target: GlobalAddress
     length: 32
 
@@ -211,24 +213,28 @@ class Transmitter(wiring.Component):
                 prime.eq(turn[-1]),
             ]
 
+        # Headers and payload are formed only when they are sent: they are wide.
         header = Signal(PacketHeader)
-        m.d.comb += [
-            header.dst.eq(job.target.node),
-            header.src.eq(self.node),
-            header.version.eq(PACKET_VERSION),
-            header.klass.eq(REQUEST_CLASS),
-            header.rail.eq(self.index),
-            header.op.eq(job.op),
-            header.flags.ack.eq(job.ack),
-            header.slot.eq(job.slot),
-            header.address.eq(job.target.offset),
-            header.length.eq(size),
-            header.counter.eq(job.counter),
-            header.dtype.eq(job.dtype),
-            header.redop.eq(job.redop),
-            header.key.eq(job.key),
-            header.tag.eq(job.tag),
-        ]
+        with m.If(able & ~payload):
+            m.d.comb += [
+                header.dst.eq(job.target.node),
+                header.src.eq(self.node),
+                header.version.eq(PACKET_VERSION),
+                header.klass.eq(REQUEST_CLASS),
+                header.rail.eq(self.index),
+                header.op.eq(job.op),
+                header.flags.ack.eq(job.ack),
+                header.slot.eq(job.slot),
+                header.address.eq(job.target.offset),
+                header.length.eq(size),
+                header.counter.eq(job.counter),
+                header.dtype.eq(job.dtype),
+                header.redop.eq(job.redop),
+                header.key.eq(job.key),
+                header.tag.eq(job.tag),
+                header.generation.eq(job.generation),
+                header.path.eq(job.path),
+            ]
         previous, aligned = Signal(flit_bits), Signal(flit_bits)
         with m.If(take):
             m.d.sync += previous.eq(reader.flits.payload)
@@ -239,22 +245,24 @@ class Transmitter(wiring.Component):
         reply_beat = Signal(range(max(2, beats)))
         reply_header = Signal(PacketHeader)
         reply_last = reply_beat == beats - 1
-        m.d.comb += [
-            reply_header.dst.eq(reply.dst),
-            reply_header.src.eq(self.node),
-            reply_header.version.eq(PACKET_VERSION),
-            reply_header.klass.eq(RESPONSE_CLASS),
-            reply_header.rail.eq(self.index),
-            reply_header.op.eq(PacketOp.RESPONSE),
-            reply_header.flags.ack.eq(reply.ack),
-            reply_header.slot.eq(reply.slot),
-            reply_header.status.eq(reply.status),
-            reply_header.address.eq(reply.address),
-            reply_header.length.eq(reply.length),
-            reply_header.counter.eq(NO_COUNTER),
-            reply_header.tag.eq(reply.tag),
-            self.reply.ready.eq(self.available[reply_vc] & reply_last),
-        ]
+        with m.If(reply_able):
+            m.d.comb += [
+                reply_header.dst.eq(reply.dst),
+                reply_header.src.eq(self.node),
+                reply_header.version.eq(PACKET_VERSION),
+                reply_header.klass.eq(RESPONSE_CLASS),
+                reply_header.rail.eq(self.index),
+                reply_header.op.eq(PacketOp.RESPONSE),
+                reply_header.flags.ack.eq(reply.ack),
+                reply_header.slot.eq(reply.slot),
+                reply_header.status.eq(reply.status),
+                reply_header.address.eq(reply.address),
+                reply_header.length.eq(reply.length),
+                reply_header.counter.eq(NO_COUNTER),
+                reply_header.tag.eq(reply.tag),
+                reply_header.generation.eq(reply.generation),
+            ]
+        m.d.comb += self.reply.ready.eq(self.available[reply_vc] & reply_last)
         with m.If(reply_able):
             m.d.sync += reply_beat.eq(Mux(reply_last, 0, reply_beat + 1))
 
@@ -272,7 +280,7 @@ class Transmitter(wiring.Component):
                 send.head.eq(reply_beat == 0),
                 send.tail.eq(reply_last),
             ]
-        with m.Else():
+        with m.Elif(able):
             m.d.comb += [
                 send.payload.eq(Mux(payload, aligned, part(header, beat))),
                 send.vc.eq(request_vc),

@@ -35,7 +35,8 @@ __all__ = ["Update", "step_layout"]
 
 
 def step_layout(flit_bytes: int) -> data.StructLayout:
-    """Layout of a step. A ``mask`` of 0 writes nothing; ``last`` ends a packet."""
+    """Layout of a step. A ``mask`` of 0 writes nothing; ``last`` ends a packet, which was cut if
+    ``poison`` is set too."""
     return data.StructLayout({
         "data": unsigned(8 * flit_bytes),
         "mask": unsigned(flit_bytes),
@@ -43,6 +44,7 @@ def step_layout(flit_bytes: int) -> data.StructLayout:
         "add": unsigned(1),
         "bf16": unsigned(1),
         "last": unsigned(1),
+        "poison": unsigned(1),
     })
 
 
@@ -58,8 +60,8 @@ class Update(wiring.Component):
         What memory holds, for each step that adds, in order.
     write : ``Out(MemoryWriteSignature(flit_bytes))``
         A function of registers.
-    retire : ``Out(1)``
-        The oldest packet's last step is done in this cycle.
+    retire, poisoned : ``Out(1)``
+        The oldest packet's last step is done in this cycle; the packet was cut.
     idle : ``Out(1)``
         Nothing moves without data from memory.
     """
@@ -72,6 +74,7 @@ class Update(wiring.Component):
             "fresh": In(ValidSignature(8 * flit_bytes)),
             "write": Out(MemoryWriteSignature(flit_bytes)),
             "retire": Out(1),
+            "poisoned": Out(1),
             "idle": Out(1),
         })
 
@@ -91,7 +94,8 @@ class Update(wiring.Component):
 
         # What goes with the operands through the adder; the last place is at the write port.
         place = data.StructLayout({
-            "valid": 1, "last": 1, "mask": flit_bytes, "index": memory_index_bits(flit_bytes)})
+            "valid": 1, "last": 1, "poison": 1, "mask": flit_bytes,
+            "index": memory_index_bits(flit_bytes)})
         pipe = [Signal(place, name=f"place{stage}") for stage in range(LATENCY)]
         port = pipe[-1]
         direct = Signal()                 # the write port's data is not the adder's
@@ -118,6 +122,7 @@ class Update(wiring.Component):
         entering = Signal(place)
         m.d.comb += [
             entering.last.eq(step.last),
+            entering.poison.eq(step.poison),
             entering.mask.eq(step.mask),
             entering.index.eq(step.index),
         ]
@@ -139,6 +144,7 @@ class Update(wiring.Component):
             request.payload.mask.eq(port.mask),
             request.payload.index.eq(port.index),
             self.retire.eq(leaves & port.last),
+            self.poisoned.eq(port.poison),
             self.idle.eq(~(port.valid | adding | add_ready | direct_ready)),
         ]
         return m

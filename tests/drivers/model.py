@@ -298,7 +298,7 @@ class ModelBackend:
     def __init__(self, topology: Topology, params: CardParams, *, memory_bytes: int = 1 << 17,
                  seed: int = 0, slow: Sequence[int] = (), late: int = 0) -> None:
         self.topology, self.params, self.memory_bytes = topology, params, memory_bytes
-        self.map = RegisterMap(params.nic)
+        self.map = RegisterMap(params.nic, params.router.links)
         self.now = 0
         self.closed = False
         self.cards = [_Card(self, rank) for rank in range(topology.cards)]
@@ -380,6 +380,9 @@ class ModelBackend:
     def register_read(self, rank: int, offset: int) -> int:
         self.advance(1)
         return self.cards[rank].register_read(offset)
+
+    def read_registers(self, requests: Sequence[tuple[int, int]]) -> list[int]:
+        return [self.register_read(node, offset) for node, offset in requests]
 
     def memory_write(self, rank: int, address: int, data: bytes | np.ndarray) -> None:
         raw = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data

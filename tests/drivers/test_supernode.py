@@ -23,7 +23,7 @@ from hdl.topology import Bound, parse
 from .model import ModelBackend
 
 SMALL = preset("small")
-CUBE = CardParams(router=RouterParams(dims=3), nic=NicParams(mtu=256, counters=8, slots=4))
+CUBE = CardParams(router=RouterParams(), nic=NicParams(mtu=256, counters=8, slots=4))
 
 
 def machine(spec="ring:3", *, params=SMALL, seed=None, rings=256, **options) -> SuperNode:
@@ -148,7 +148,7 @@ def test_running_out_of_counters_is_refused_and_gives_back_what_it_took():
     pool.allocate(), pool.allocate()
     with pytest.raises(OutOfCountersError, match="card 4 has no counter left: all 2"):
         pool.allocate()
-    supernode = machine("ring:2", params=CardParams(router=RouterParams(dims=1),
+    supernode = machine("ring:2", params=CardParams(router=RouterParams(dim_ports=(2,)),
                                                     nic=NicParams(mtu=256, counters=2)))
     with pytest.raises(OutOfCountersError):
         supernode.allreduce([supernode.malloc(8, "f32", card) for card in range(2)])
@@ -328,7 +328,7 @@ def test_a_failed_command_names_card_command_status_and_peer():
         Command(op=Op.WRITE, length=64, node=2, address=1 << 40, ack=True, signal=True)])
     handle = supernode._launch(operation, Bound({}), lambda: None)
     with pytest.raises(OperationError, match=r"a write beyond memory: card 1: WRITE with tag 0 "
-                                             r"ended at cycle .* with TARGET_RANGE from node 0x2"):
+                                             r"ended at cycle .* with TARGET_RANGE from card 2"):
         handle.wait()
     # The machine still works.
     check_allreduce(supernode, range(3), 10, "f32")

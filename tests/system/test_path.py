@@ -90,6 +90,7 @@ def test_the_same_programs_take_the_same_cycles_under_cocotb(tmp_path):
     params, topology = preset(PRESET), parse(SPEC)
     flat = generate_flat(
         params=params, cards=topology.cards, links=topology.links,
+        latency=[params.link.latency] * len(topology.links),
         network=generate(NetworkTile(params), "network"),
         compute=generate(ComputeTile(params), "compute"))
     run_bench(flat, __name__, env={"CYCLES": str(tmp_path)})

@@ -28,7 +28,7 @@ MEMORY = 1 << 16
 RINGS, COMPLETIONS = 0x1000, 0x8000
 MASK32 = (1 << 32) - 1
 #: Two rails, so that everything that comes per rail may come twice in one cycle.
-PARAMS = CardParams(router=RouterParams(dims=1, rails=2),
+PARAMS = CardParams(router=RouterParams(dim_ports=(2,), rails=2, table_bits=4),
                     nic=NicParams(queues=2, counters=16, mtu=256, slots=4, direct_depth=4))
 
 
@@ -121,14 +121,18 @@ class World:
         Readiness of every port and chance of every event that is due.
     automatic : bool
         Rails and compute answer by themselves.
+    deadline : int
+        Of the register of that name.
+    loss : float
+        Share of answers that never come.
     """
 
     def __init__(self, dut: Any, params: CardParams, *, rate: float = 1.0, latency: int = 8,
                  automatic: bool = True, skip: bool = False, ring: int = 8,
-                 records: int = 16) -> None:
+                 records: int = 16, deadline: int = 0, loss: float = 0.0) -> None:
         self.dut, self.params, self.rate = dut, params, rate
-        self.automatic = automatic
-        self.map = RegisterMap(params.nic)
+        self.automatic, self.deadline, self.loss = automatic, deadline, loss
+        self.map = RegisterMap(params.nic, params.router.links)
         self.bench = bench = SteppedBench(dut, skip=skip)
         self.rng = bench.rng
         self.queues, self.direct = params.nic.queues + 1, params.nic.queues
@@ -150,12 +154,15 @@ class World:
         self.answers: list[list[int]] = [[] for _ in rails]
         self.adds: list[list[int]] = [[] for _ in rails]
         self.gemms: list[int] = []
-        self.in_slot: dict[int, Posted] = {}
+        #: By slot and generation; of a GEMM, by slot alone.
+        self.in_slot: dict[tuple[int, int] | int, Posted] = {}
+        #: Transfers that a rail has not sent, by slot.
+        self.sending: dict[int, Posted] = {}
         #: Counters that the fabric keeps adding to, and how often.
         self.pulses: tuple[range, float] = (range(1), 0.0)
         self.increments: list[tuple[int, int]] = []
-        self.late: list[list[tuple[int, int, Status]]] = [[] for _ in rails]
-        self.known: list[tuple[int, int, Status] | None] = [None for _ in rails]
+        self.late: list[list[tuple[int, int, Status, int]]] = [[] for _ in rails]
+        self.known: list[tuple[int, int, Status, int] | None] = [None for _ in rails]
         self.strobes = {"sent": 0, "received": 0}
         self.strobe_rate = 0.0
         self.offers: list[tuple[int, int, dict[str, Any]]] = []
@@ -181,6 +188,8 @@ class World:
                  "host__read_data", "host__completions"]
         for rail in range(self.params.rails):
             names += [f"transfers__{rail}__payload", f"transfers__{rail}__valid"]
+        if self.params.router.table_bits:
+            names += ["table__payload", "table__valid"]
         return names
 
     async def start(self) -> None:
@@ -189,6 +198,7 @@ class World:
         for rail in range(self.params.rails):
             getattr(dut, f"transfers__{rail}__ready").value = 0
         await self.bench.start()
+        self.write("deadline", self.deadline)
         self.write("completion_base", COMPLETIONS)
         self.write("completion_size", self.ring_records)
         for queue in range(self.params.nic.queues):
@@ -318,42 +328,60 @@ class World:
             return
         fields = unpack(TransferDone if port == "transfer_done" else Response, value)
         if port == "responses" and not fields["ack"]:
-            key = (fields["tag"], fields["peer"], fields["status"])
+            key = (fields["tag"], fields["peer"], fields["status"], fields["link"])
             if self.known[rail] != key:
                 self.known[rail] = key
                 self.late[rail].append(key)
             return
-        command = self.in_slot[fields["slot"]]
+        if port == "transfer_done":
+            command = self.sending.pop(fields["slot"])
+        else:
+            command = self.in_slot[fields["slot"], fields["generation"]]
         assert command.tag == command.plan["tag"]
         plan = command.plan
         plan["events"] -= 1
+        if command.record or self._expired(command):
+            return
         if port == "responses" and fields["status"] is not Status.OK and (
                 command.outcome[0] is Status.OK):
             command.outcome = (fields["status"], fields["peer"], fields["link"])
-        if not plan["events"]:
+        if not plan["events"] and not plan["lost"]:
             command.last_event = now
-            del self.in_slot[fields["slot"]]
+            del self.in_slot[plan["key"]]
+
+    def _expired(self, command: Posted) -> bool:
+        """Whether its record says that it timed out."""
+        return any(record["tag"] == command.tag and record["status"] is Status.TIMEOUT
+                   for record in self.records)
 
     def take_transfer(self, rail: int, transfer: dict[str, Any], command: Posted) -> None:
         """Plan what a rail makes of a transfer: its end, answers, increments, errors."""
         rng, slot = self.rng, transfer["slot"]
         mtu = self.params.nic.mtu
         packets = max(1, -(-(transfer["target"]["offset"] % mtu + transfer["length"]) // mtu))
-        assert slot not in self.in_slot, f"slot {slot} is used twice"
-        self.in_slot[slot] = command
-        command.plan = {"tag": command.tag,
+        assert slot not in self.sending, f"slot {slot} is used twice"
+        key = slot, transfer["generation"]
+        before = self.in_slot.get(key)
+        assert before is None or self._expired(before), f"slot {slot} is used twice"
+        self.in_slot[key] = self.sending[slot] = command
+        command.plan = {"tag": command.tag, "key": key, "lost": 0,
                         "events": 1 + (packets if transfer["ack"] else 0)}
         self.dones[rail].append(number(TransferDone, slot=slot, packets=packets))
         errors = command.fields["key"]  # the bench keeps the packets that fail here
         for packet in range(packets):
             bad = packet < errors
+            if transfer["ack"] and rng.random() < self.loss:
+                command.plan["lost"] += 1
+                command.plan["events"] -= 1
+                continue
             if transfer["ack"] or bad:
                 status = Status.TARGET_RANGE if bad else Status.OK
                 if bad and rng.random() < 0.3:
                     status = Status.LINK_DOWN
                 self.answers[rail].append(number(
-                    Response, slot=slot, ack=transfer["ack"], status=status, tag=transfer["tag"],
-                    peer=transfer["target"]["node"], link=5 if status is Status.LINK_DOWN else 0))
+                    Response, slot=slot, generation=transfer["generation"], ack=transfer["ack"],
+                    status=status, tag=transfer["tag"], peer=transfer["target"]["node"],
+                    link=5 if status is Status.LINK_DOWN else 0))
             if not bad and transfer["target"]["node"] == NODE and (
                     transfer["counter"] < self.params.nic.counters):
                 self.adds[rail].append(transfer["counter"])
@@ -366,8 +394,8 @@ class World:
             changed = [output._name for output, new, old in zip(
                 self.outputs, values, self.frozen, strict=True) if new != old]
             assert not changed, f"cycle {now}: {changed} changed after an idle cycle"
-        self.quiet = bool(idle) and not self.valid_inputs and not int(
-            dut.fetch__response__valid.value)
+        self.quiet = (bool(idle) and not self.valid_inputs and now < int(dut.wake.value)
+                      and not int(dut.fetch__response__valid.value))
         self.frozen = values if self.quiet else None
         self.trace.append(values)
         if int(dut.host__read_valid.value):
@@ -432,7 +460,7 @@ class World:
         op = PacketOp.WRITE if fields["op"] is Op.WRITE else PacketOp.REDUCE
         expected = {"op": op, "ack": fields["flags"]["ack"], "counter": fields["target_counter"]}
         expected |= {name: fields[name] for name in (
-            "dtype", "redop", "tag", "source", "target", "length", "key")}
+            "dtype", "redop", "tag", "source", "target", "length", "key", "path")}
         assert {name: transfer[name] for name in expected} == expected
 
     def _unfinished(self) -> str:
@@ -444,10 +472,12 @@ class World:
 
     def done(self, command: Posted) -> bool:
         """As far as the bench can tell."""
+        if command.plan.get("lost") and self._expired(command):
+            return True
         if command.status is not Status.OK or command.fields["flags"]["signal"]:
             return any(r["tag"] == command.tag and r["queue"] == command.queue
                        for r in self.records)
-        if command.fields["op"] in (Op.NOP, Op.FENCE):
+        if command.fields["op"] in (Op.NOP, Op.FENCE, Op.ROUTE):
             return True
         return command.last_event is not None
 
@@ -477,7 +507,7 @@ class World:
         mine = []
         for record in self.records:
             if record["queue"] == 0xF:
-                key = (record["tag"], record["peer"], record["status"])
+                key = (record["tag"], record["peer"], record["status"], record["link"])
                 late[self.by_tag[record["tag"]].fields["rail"]].append(key)
                 assert not record["posted"] and not record["started"] and record["ended"]
             else:

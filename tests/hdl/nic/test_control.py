@@ -264,6 +264,33 @@ async def a_fence_waits_for_its_queue_only(dut) -> None:
 
 
 @cocotb.test()
+async def a_route_command_writes_the_route_table(dut) -> None:
+    world = World(dut, PARAMS)
+    await world.start()
+    writes: list[tuple[int, int]] = []
+
+    def watch() -> None:
+        if int(dut.table__valid.value):
+            writes.append((world.bench.cycle, int(dut.table__payload.value)))
+
+    world.bench.on_sample(watch)
+    words = [world.rng.getrandbits(48) for _ in range(20)]
+    waiting = world.post(1, {"op": Op.ROUTE, "source": words[0], "wait_counter": 3,
+                             "wait_value": world.totals[3] + 1, "flags": {"wait": 1, "signal": 1}})
+    world.post(1, {"op": Op.ROUTE, "source": 5, "rail": 99, "reserved1": 1})
+    await world.settle()
+    await world.bench.cycles(40)
+    assert not writes
+    world.adds[0].append(3)
+    for word in words[1:]:
+        world.post(0, {"op": Op.ROUTE, "source": word, "flags": {"signal": 1}})
+        await world.bench.cycles(10)
+    await world.finish()
+    assert sorted(word for _, word in writes) == sorted(words)
+    assert (waiting.record["started"] + 1, words[0]) in writes
+
+
+@cocotb.test()
 async def late_errors_are_recorded_once_and_never_stall(dut) -> None:
     world = World(dut, PARAMS)
     await world.start()
@@ -289,17 +316,24 @@ async def late_errors_are_recorded_once_and_never_stall(dut) -> None:
     await late(a, a)
     assert len(world.records) == 4
     errors = 4
+    # Of one node, each of its dead links is told.
+    for link in (3, 3, 4):
+        world.answers[0].append(number(Response, slot=0, ack=0, tag=700, peer=1, link=link,
+                                       status=Status.LINK_DOWN))
+    await late()
+    assert [r["link"] for r in world.records[4:]] == [3, 4]
+    errors = 6
     # With no room for records, four wait, the rest is counted; the other rail has its own four.
     world.write("completion_size", 0)
     await world.settle()
     burst = [(800 + index, 3, Status.POISON) for index in range(7)]
     await late(*burst)
     await late((900, 3, Status.POISON), rail=PARAMS.rails - 1)
-    assert len(world.records) == 4
+    assert len(world.records) == 6
     assert await world.get("errors") == errors + 8
     world.write("completion_size", size)
     await world.bench.cycles(60)
-    assert sorted(r["tag"] for r in world.records[4:]) == [800, 801, 802, 803, 900]
+    assert sorted(r["tag"] for r in world.records[6:]) == [800, 801, 802, 803, 900]
     assert all(r["queue"] == 0xF and r["ended"] for r in world.records)
 
 
@@ -309,7 +343,7 @@ async def registers_answer_as_the_map_says(dut) -> None:
     await world.start()
     rng = world.rng
     written = {}
-    readable = [(register, index) for register in RegisterMap(PARAMS.nic)
+    readable = [(register, index) for register in RegisterMap(PARAMS.nic, PARAMS.router.links)
                 for index in range(register.count)]
     for register, index in readable:
         # queue_tail and the window would post commands; both are exercised elsewhere.
@@ -320,12 +354,16 @@ async def registers_answer_as_the_map_says(dut) -> None:
         if register.access == "rw":
             written[register.name, index] = value
     expected = {"ident": IDENT, "node": NODE}
+    links = [rng.getrandbits(64) for _ in range(PARAMS.router.links)]
+    dut.status.value = sum(value << 64 * link for link, value in enumerate(links))
     for register, index in readable:
         value = await world.get(register.name, index)
         if register.name == "counter":
             assert value == world.totals[index]
         elif (register.name, index) in written:
             assert value == written[register.name, index], register.name
+        elif register.name == "link":
+            assert value == links[index]
         elif register.name != "packets_sent":
             assert value == expected.get(register.name, 0), register.name
     mapped = {register.at(index) for register, index in readable}

@@ -20,9 +20,9 @@ from hdl.params import CardParams, LinkParams, NicParams, RouterParams
 from tests.bench import run_bench
 from tests.hdl.nic.control_bench import MEMORY, NODE, PARAMS, World
 
-NARROW = CardParams(router=RouterParams(dims=1, link=LinkParams(flit_bytes=16)),
+NARROW = CardParams(router=RouterParams(dim_ports=(2,), link=LinkParams(flit_bytes=16)),
                     nic=NicParams(queues=1, counters=8, mtu=256, slots=2, direct_depth=1))
-WIDE = CardParams(router=RouterParams(dims=1, link=LinkParams(flit_bytes=64)),
+WIDE = CardParams(router=RouterParams(dim_ports=(2,), link=LinkParams(flit_bytes=64)),
                   nic=NicParams(queues=3, counters=16, mtu=256, slots=8, direct_depth=3))
 BUILDS = {"two_rails": PARAMS, "narrow": NARROW, "wide": WIDE}
 
@@ -57,7 +57,7 @@ def random_command(rng: random.Random, params: CardParams, number: int) -> dict:
         flags["signal"] = 1
     if rng.random() < 0.15:
         name, value = rng.choice([
-            ("op", rng.choice([3, 5, 7, 8, 255])), ("reserved0", 1 << rng.randrange(56)),
+            ("op", rng.choice([3, 5, 7, 8, 255])), ("reserved0", 1 << rng.randrange(48)),
             ("reserved1", 1 << rng.randrange(16)), ("reserved2", 1 << rng.randrange(32)),
             ("count", rng.choice([1, 2, 1 << 31])), ("rail", params.rails),
             ("local_counter", counters), ("dtype", rng.choice([2, 6, 15])), ("redop", 1),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hdl.params import NicParams
+from hdl.params import CardParams
 from hdl.registers import RegisterMap
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "nic.md"
@@ -12,9 +12,10 @@ BEGIN, END = "<!-- registers -->\n", "<!-- end -->\n"
 
 
 def table() -> str:
-    """The register map of the default NIC as Markdown."""
+    """The register map of the default card as Markdown."""
     lines = ["| offset | name | access | |", "|---|---|---|---|"]
-    for register in RegisterMap(NicParams()):
+    params = CardParams()
+    for register in RegisterMap(params.nic, params.router.links):
         offset = f"`0x{register.offset:04X}`"
         if register.count > 1:
             offset += f" + `0x{register.stride:X}` × 0…{register.count - 1}"

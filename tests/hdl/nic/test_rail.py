@@ -87,8 +87,9 @@ class Loop:
         self.packets += packets
         self.expected_done.append({"slot": slot, "packets": packets})
         if ack or status is not Status.OK:
-            self.expected_responses += [{"slot": slot, "ack": ack, "status": status, "tag": tag,
-                                         "peer": NODE, "link": 0}] * packets
+            self.expected_responses += [{
+                "slot": slot, "generation": 0, "ack": ack, "status": status, "tag": tag,
+                "peer": NODE, "link": 0}] * packets
         if status is Status.OK and length:
             payload = bytes(self.image[source:source + length])
             if op is PacketOp.REDUCE:

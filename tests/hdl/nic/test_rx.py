@@ -33,15 +33,20 @@ def number(layout, values):
     return int.from_bytes(pack(layout, values), "little")
 
 
-def packet_flits(header, payload, vc, lane=None):
-    """Flits of a packet as numbers; lanes outside the range hold ones."""
+def packet_flits(header, payload, vc, lane=None, cut=None):
+    """Flits of a packet as numbers; lanes outside the range hold ones. A poisoned tail follows the
+    first ``cut`` flits of one that was cut."""
     lane = header["address"] % 32 if lane is None else lane
     flits = -(-(lane + len(payload)) // 32) if payload else 0
     image = b"\xff" * lane + payload + b"\xff" * (32 * flits - lane - len(payload))
     words = [number(PacketHeader, header)] + [
         int.from_bytes(image[32 * i:32 * i + 32], "little") for i in range(flits)]
-    return [number(flit(LINK), {"payload": word, "head": i == 0, "tail": i == len(words) - 1,
-                                "vc": vc}) for i, word in enumerate(words)]
+    if cut is not None:
+        words = [*words[:cut], 0]
+    last = len(words) - 1
+    return [number(flit(LINK), {
+        "payload": word, "head": i == 0, "tail": i == last, "vc": vc,
+        "poison": i == last and cut is not None}) for i, word in enumerate(words)]
 
 
 class Rx:
@@ -116,16 +121,22 @@ class Rx:
             self.responses.append(unpack(Response, int(dut.response__payload.value)))
         self.tails += int(dut.received.value)
 
-    def request(self, header, payload=b""):
-        """Let a request arrive, and expect what it does."""
+    def request(self, header, payload=b"", cut=None):
+        """Let a request arrive, all of it or ``cut`` flits and a poisoned tail, and expect what it
+        does."""
         header = {"version": 0, "op": PacketOp.WRITE, "flags": {}, "counter": NO_COUNTER,
                   "dtype": DType.F32, "redop": ReduceOp.SUM, "length": len(payload)} | header
-        words = packet_flits(header, payload, 0)
+        words = packet_flits(header, payload, 0, cut=cut)
         self.queues[0].extend(words)
         self.expected_tails += 1
         fields = unpack(PacketHeader, number(PacketHeader, header))
         status = refusal(fields, memory_bytes=SIZE, counters=PARAMS.nic.counters)
-        if status is Status.OK:
+        if status is Status.OK and cut is not None:
+            lane = fields["address"] % 32
+            self._apply(fields, payload[:max(0, 32 * (cut - 1) - lane)])
+            self.writes += cut - 1
+            status = Status.POISON
+        elif status is Status.OK:
             self._apply(fields, payload)
             self.writes += len(words) - 1
             if fields["counter"] != NO_COUNTER:
@@ -134,6 +145,7 @@ class Rx:
         if ack or status is not Status.OK:
             self.expected_replies.append({
                 "dst": fields["src"], "slot": fields["slot"], "tag": fields["tag"], "ack": ack,
+                "generation": fields["generation"],
                 "status": status, "address": fields["address"], "length": fields["length"]})
         return status
 
@@ -147,13 +159,15 @@ class Rx:
 
     def response(self, rng):
         fields = {"op": PacketOp.RESPONSE, "klass": 1, "src": rng.getrandbits(16),
+                  "generation": rng.getrandbits(3), "counter": rng.getrandbits(8),
                   "flags": {"ack": rng.getrandbits(1)}, "slot": rng.getrandbits(4),
                   "tag": rng.getrandbits(16), "status": rng.choice(list(Status)), "address": 0}
         self.queues[RESPONSE_VC].extend(packet_flits(fields, b"", RESPONSE_VC))
         self.expected_tails += 1
         self.expected_responses.append({
             "slot": fields["slot"], "ack": fields["flags"]["ack"], "status": fields["status"],
-            "tag": fields["tag"], "peer": fields["src"], "link": 0})
+            "tag": fields["tag"], "peer": fields["src"], "generation": fields["generation"],
+            "link": fields["counter"] if fields["status"] is Status.LINK_DOWN else 0})
 
     async def finish(self):
         await self.bench.until(
@@ -183,7 +197,8 @@ def floats(rng, dtype, count):
 def random_request(rx, rng, window):
     """A WRITE or REDUCE into a window of memory, so that ranges often overlap."""
     header = {"op": rng.choice([PacketOp.WRITE, PacketOp.REDUCE]), "src": rng.getrandbits(16),
-              "slot": rng.getrandbits(4), "tag": rng.getrandbits(16), "key": rng.getrandbits(32),
+              "slot": rng.getrandbits(4), "generation": rng.getrandbits(3),
+              "tag": rng.getrandbits(16), "key": rng.getrandbits(32),
               "flags": {"ack": int(rng.random() < 0.4)},
               "counter": rng.choice([NO_COUNTER, *range(PARAMS.nic.counters)]),
               "dtype": rng.choice([DType.F32, DType.BF16])}
@@ -210,7 +225,11 @@ def random_request(rx, rng, window):
         header["flags"]["poison"] = 1
     elif bad < 0.21:
         header |= {"address": (1 << 48) - element}
-    return rx.request(header, payload)
+    cut = None
+    flits = -(-(header["address"] % 32 + len(payload)) // 32)
+    if payload and rng.random() < 0.1:
+        cut = rng.randrange(1, flits + 1)
+    return rx.request(header, payload, cut)
 
 
 @cocotb.test()
@@ -328,6 +347,20 @@ async def requests_wait_for_reply_room_and_a_rail_that_waits_is_idle(dut):
     before = rx.idle_cycles
     await rx.finish()
     assert rx.idle_cycles - before >= 290
+
+
+@cocotb.test()
+async def a_cut_packet_counts_nothing_and_is_answered(dut):
+    rx = Rx(dut)
+    rng = rx.bench.rng
+    for cut in range(1, 5):
+        for op in (PacketOp.WRITE, PacketOp.REDUCE):
+            header = {"op": op, "address": 256 * cut + 4, "counter": 5, "tag": cut, "generation": 3}
+            assert rx.request(header, floats(rng, DType.F32, 24), cut) is Status.POISON
+            rx.request(header | {"address": 4096 + 256 * cut}, floats(rng, DType.F32, 24))
+    await rx.bench.start()
+    await rx.finish()
+    assert len(rx.increments) == 8 and len(rx.replies.received) == 8
 
 
 def test_rx() -> None:

@@ -4,7 +4,17 @@ from collections import deque
 
 import cocotb
 
-from hdl.layouts import NO_COUNTER, DType, PacketHeader, PacketOp, ReduceOp, Status, pack, unpack
+from hdl.layouts import (
+    NO_COUNTER,
+    DType,
+    PacketHeader,
+    PacketOp,
+    ReduceOp,
+    Status,
+    flit,
+    pack,
+    unpack,
+)
 from hdl.nic.interfaces import Transfer, TransferDone
 from hdl.nic.packets import Reply, packet_count, split
 from hdl.nic.tx import Transmitter
@@ -16,6 +26,7 @@ NODE = 0x1234
 SIZE = 1 << 16
 MTU = PARAMS.nic.mtu
 REPLY_VC = PARAMS.link.vcs_per_class
+FLIT = flit(PARAMS.link)
 
 
 def transfer(rng, slot, source, target, length, **fields):
@@ -23,7 +34,8 @@ def transfer(rng, slot, source, target, length, **fields):
             "ack": rng.getrandbits(1), "dtype": rng.choice([DType.F32, DType.BF16]),
             "redop": ReduceOp.SUM, "counter": rng.getrandbits(8), "tag": rng.getrandbits(16),
             "source": source, "target": {"offset": target, "node": rng.getrandbits(16)},
-            "length": length, "key": rng.getrandbits(32), **fields}
+            "length": length, "key": rng.getrandbits(32), "path": rng.getrandbits(8),
+            "generation": rng.getrandbits(3), **fields}
 
 
 def number(layout, values):
@@ -83,8 +95,8 @@ class Tx:
 
     def _check(self, word):
         cycle = self.bench.cycle
-        payload, head, tail, vc = (word & (1 << 256) - 1, word >> 256 & 1, word >> 257 & 1,
-                                   word >> 258)
+        seen = unpack(FLIT, word)
+        payload, head, tail, vc = (seen[name] for name in ("payload", "head", "tail", "vc"))
         assert int(self.dut.available.value) >> vc & 1, f"cycle {cycle}: no credit on VC {vc}"
         klass = {0: 0, REPLY_VC: 1}[vc]
         assert self.expected[klass], f"cycle {cycle}: a flit too many in class {klass}"
@@ -104,15 +116,15 @@ class Tx:
             header = {"dst": target["node"], "src": NODE, "op": fields["op"],
                       "flags": {"ack": fields["ack"]}, "address": address, "length": length}
             header |= {name: fields[name] for name in ("slot", "counter", "dtype", "redop", "key",
-                                                       "tag")}
+                                                       "tag", "path", "generation")}
             self.expected[0].append((1, int(not length), number(PacketHeader, header), full))
             lane, image = address % 32, self.memory.data[position:position + length]
             flits = -(-(lane + length) // 32) if length else 0
             word = int.from_bytes(image, "little") << 8 * lane
             mask = (1 << 8 * length) - 1 << 8 * lane
-            for flit in range(flits):
-                self.expected[0].append((0, int(flit == flits - 1), word >> 256 * flit & full,
-                                         mask >> 256 * flit & full))
+            for place in range(flits):
+                self.expected[0].append((0, int(place == flits - 1), word >> 256 * place & full,
+                                         mask >> 256 * place & full))
             position += length
         self.expected_done.append({"slot": fields["slot"], "packets": packet_count(
             target["offset"], fields["length"], MTU)})
@@ -121,7 +133,8 @@ class Tx:
         self.replies.send(number(Reply, fields))
         header = {"dst": fields["dst"], "src": NODE, "klass": 1, "op": PacketOp.RESPONSE,
                   "flags": {"ack": fields["ack"]}, "counter": NO_COUNTER}
-        header |= {name: fields[name] for name in ("slot", "tag", "status", "address", "length")}
+        header |= {name: fields[name] for name in ("slot", "generation", "tag", "status",
+                                                   "address", "length")}
         self.expected[1].append((1, 1, number(PacketHeader, header), (1 << 256) - 1))
 
     async def finish(self):
@@ -136,7 +149,8 @@ class Tx:
 
 def random_reply(rng):
     return {"dst": rng.getrandbits(16), "slot": rng.getrandbits(4), "tag": rng.getrandbits(16),
-            "ack": rng.getrandbits(1), "status": rng.choice(list(Status)),
+            "generation": rng.getrandbits(3), "ack": rng.getrandbits(1),
+            "status": rng.choice(list(Status)),
             "address": rng.getrandbits(48), "length": rng.randrange(4097)}
 
 

@@ -1,4 +1,4 @@
-"""Run the commands behind docs/performance.md and write its tables: ``make bench``.
+"""Run the commands behind the tables of docs/ and write them: ``make bench``.
 
 Tables go between ``<!-- bench: NAME -->`` and ``<!-- end -->`` and to standard output. All of one
 run are measured on one machine, one after the other, so they compare with each other.
@@ -17,7 +17,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
+from bench.traffic import adaptive_rows, speed_rows, traffic_rows
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
 RUNS = (
     "gemm --topology ring:1 --m 256 --n 256 --k 256",
     "gemm --topology torus:2x2x2 --m 256 --n 256 --k 256",
@@ -77,7 +79,10 @@ def build_rows() -> Iterator[list[object]]:
 
 
 TABLES: dict[str, Callable[[], Iterator[list[object]]]] = {
-    "demo": demo_rows, "runs": run_rows, "builds": build_rows}
+    "demo": demo_rows, "runs": run_rows, "builds": build_rows,
+    "traffic": traffic_rows, "traffic-adaptive": adaptive_rows, "traffic-speed": speed_rows}
+#: The page of a table, if it is not performance.md.
+PAGES = dict.fromkeys(("traffic", "traffic-adaptive", "traffic-speed"), "traffic.md")
 
 
 def cell(value: object) -> str:
@@ -103,16 +108,16 @@ def main() -> None:
     names = sys.argv[1:] or list(TABLES)
     if unknown := [name for name in names if name not in TABLES]:
         sys.exit(f"unknown table {unknown[0]!r}: accepted are {', '.join(TABLES)}")
-    page = PAGE.read_text()
-    for name in names:
-        mark = re.compile(rf"(<!-- bench: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        if not mark.search(page):
-            sys.exit(f"{PAGE.name} has no place for table {name!r}")
-        text = table(name)
-        page = mark.sub(lambda match, text=text: f"{match[1]}\n{text}\n\n{match[2]}", page)
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
-    page = re.sub(r"(?<=<!-- machine -->).*", f" {machine}", page)
-    PAGE.write_text(page)
+    for name in names:
+        page = DOCS / PAGES.get(name, "performance.md")
+        mark = re.compile(rf"(<!-- bench: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        if not mark.search(page.read_text()):
+            sys.exit(f"{page.name} has no place for table {name!r}")
+        rows = table(name)
+        text = mark.sub(lambda match, rows=rows: f"{match[1]}\n{rows}\n\n{match[2]}",
+                        page.read_text())
+        page.write_text(re.sub(r"(?<=<!-- machine -->).*", f" {machine}", text))
 
 
 if __name__ == "__main__":

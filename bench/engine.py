@@ -1,34 +1,58 @@
 """What the engine itself costs, apart from the tiles it evaluates: ``python -m bench.engine``."""
 
-from __future__ import annotations
-
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
 
 from emu.build import Progress
 from emu.emulator import EngineBackend
-from hdl.params import CardParams, preset
+from emu.fabric import Fabric
+from emu.kinds import NodeKind
+from hdl.layouts import CYCLE_BITS
+from hdl.params import CardParams, SwitchParams, preset
+from hdl.ports import SwitchSignature
 from hdl.topology import Topology, parse
 
-__all__ = ["Overhead", "measure_overhead"]
+__all__ = ["Overhead", "measure_overhead", "measure_words"]
 
 
 @dataclass(frozen=True)
 class Overhead:
     """Processor time in nanoseconds."""
 
-    #: Of a card-cycle in which both tiles are evaluated.
+    #: Of a node-cycle in which all tiles are evaluated.
     stepped_ns: float
-    #: The two evaluations in it.
+    #: The evaluations in it.
     tiles_ns: float
-    #: Of a card-window in which nothing is evaluated, while other cards are busy.
-    skipped_window_ns: float
+    #: Of a node-window in which nothing is evaluated, while other nodes are busy.
+    skipped_window_ns: float = 0.0
 
     @property
     def engine_ns(self) -> float:
-        """Of a stepped card-cycle without the evaluations: pins, memory, channels, bookkeeping."""
+        """Of a stepped node-cycle without the evaluations: pins, memory, links, bookkeeping."""
         return self.stepped_ns - self.tiles_ns
+
+
+class CirculatingTile(wiring.Component):
+    """Sends on each port what came by the port across, in the next cycle, and a first flit."""
+
+    def __init__(self, params: SwitchParams) -> None:
+        self._params = params
+        super().__init__(SwitchSignature(params))
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        first = Signal(2, init=3)
+        m.d.sync += first.eq(first >> 1)
+        for port, link in enumerate(self.links):
+            m.d.sync += link.tx.eq(self.links[port ^ 1].rx)
+            with m.If(first.any()):
+                m.d.sync += [link.tx.strobe.eq(1), link.tx.valid.eq(1)]
+        m.d.comb += self.wake.eq((1 << CYCLE_BITS) - 1)
+        return m
 
 
 def measure_overhead(topology: Topology, params: CardParams, *,
@@ -57,20 +81,51 @@ def measure_overhead(topology: Topology, params: CardParams, *,
                     skipped_window_ns=spent / windows)
 
 
-def _spend(backend: EngineBackend, cycles: int) -> float:
+def measure_words(topology: Topology, params: CardParams, *, cycles: int = 20_000,
+                  progress: Progress | None = None) -> Overhead:
+    """Measure nodes of one small tile whose links have a latency of one cycle, each carrying a word
+    in every cycle."""
+    link = replace(params.link, latency=1)
+    kind = NodeKind("switch", (("circulating", CirculatingTile),),
+                    SwitchParams(link=link, radix=sum(topology.dim_ports)))
+    fabric = Fabric([kind] * topology.cards, topology.links, latency=[1] * len(topology.links),
+                    progress=progress)
+    fabric.start()
+    fabric.advance(1000)
+    stepped = _spend(fabric, cycles) / (cycles * topology.cards)
+    words = min(each.words for each in fabric.link_statistics())
+    if words < fabric.cycle - 8:
+        raise RuntimeError(f"a link has carried {words} words in {fabric.cycle} cycles")
     start = time.process_time_ns()
-    backend.advance(cycles)
+    fabric.exercise(0, cycles)
+    tile = (time.process_time_ns() - start) / (cycles * topology.cards)
+    fabric.close()
+    return Overhead(stepped_ns=stepped, tiles_ns=tile)
+
+
+def _spend(machine: EngineBackend | Fabric, cycles: int) -> float:
+    start = time.process_time_ns()
+    machine.advance(cycles)
     return time.process_time_ns() - start
 
 
 def main() -> None:
-    """Print what the default card costs on a ring of 8."""
-    overhead = measure_overhead(parse("ring:8"), preset("default"), cycles=5000,
-                                progress=lambda line: print(line, file=sys.stderr))
-    print(f"stepped card-cycle   {overhead.stepped_ns:8.1f} ns\n"
-          f"  tile evaluations   {overhead.tiles_ns:8.1f} ns\n"
-          f"  engine             {overhead.engine_ns:8.1f} ns\n"
-          f"skipped card-window  {overhead.skipped_window_ns:8.1f} ns, at most")
+    """Print what the default card costs on a ring of 8, and words on a torus of 64 nodes."""
+    def progress(line: str) -> None:
+        print(line, file=sys.stderr)
+
+    params = preset("default")
+    cards = measure_overhead(parse("ring:8"), params, cycles=5000, progress=progress)
+    words = measure_words(parse("torus:4x4x4"), params, progress=progress)
+    print(f"cards at rest, links of {params.link.latency} cycles\n"
+          f"  stepped card-cycle   {cards.stepped_ns:8.1f} ns\n"
+          f"    tile evaluations   {cards.tiles_ns:8.1f} ns\n"
+          f"    engine             {cards.engine_ns:8.1f} ns\n"
+          f"  skipped card-window  {cards.skipped_window_ns:8.1f} ns, at most\n"
+          f"nodes with six words per cycle, links of 1 cycle\n"
+          f"  stepped node-cycle   {words.stepped_ns:8.1f} ns\n"
+          f"    tile evaluation    {words.tiles_ns:8.1f} ns\n"
+          f"    engine             {words.engine_ns:8.1f} ns")
 
 
 if __name__ == "__main__":

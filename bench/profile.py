@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import emu.build
-from emu.build import VERILATOR_FLAGS, WAIVERS, Builder
+from emu.build import VERILATOR_FLAGS, WAIVERS, Builder, model_name
 from emu.compiler import run_tool
 from emu.emulator import EngineBackend
 from emu.toolchain import find_toolchain
@@ -29,9 +29,9 @@ from hdl.topology import parse
 PRESET = "default"
 RUN = ("run", "allreduce", "--topology", "torus:2x2x2", "--bytes", "64K", "--preset", PRESET)
 _SIGNAL = re.compile(r"\bnetwork__DOT__(\w+)|\b(links|memory|host|gemm|done)___05F\w+")
-_TILE = ("Vnetwork___024root___eval", "Vnetwork___024root___nba", "Vnetwork___024root___ico",
-         "(anonymous namespace)::Tile")
-_ENGINE = ("supernode::Card", "supernode::Fabric::run", "supernode::ReadPort",
+_TILE = re.compile(r"Vnetwork_\w+___024root___(eval|nba|ico)|\(anonymous namespace\)::Tile")
+_EVALUATION = re.compile(r"Vnetwork_\w+___024root___eval\(")
+_ENGINE = ("supernode::Node", "supernode::Fabric::run", "supernode::ReadPort",
            "supernode::WritePort")
 _NAME = re.compile(r"(?:\((\d+)\))?(?: ?(.*))?")
 _STATEMENT_ENDS = (";", "{", "}", ":")
@@ -133,11 +133,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         builder, tools = Builder(), find_toolchain()
-        (folder / "network.v").write_text(
-            builder.verilog(NetworkTile, preset(PRESET), "network").text)
-        run_tool([tools.program, *VERILATOR_FLAGS, "--prefix", "Vnetwork", "--top-module",
-                  "network", "--Mdir", folder, WAIVERS, folder / "network.v"], "verilating",
-                 log=folder / "log", env=tools.environment())
+        tile = builder.verilog(NetworkTile, preset(PRESET), "network")
+        (folder / "network.v").write_text(tile.text)
+        run_tool([tools.program, *VERILATOR_FLAGS, "--prefix", f"V{model_name(tile)}",
+                  "--top-module", "network", "--Mdir", folder, WAIVERS, folder / "network.v"],
+                 "verilating", log=folder / "log", env=tools.environment())
         subprocess.run(["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/profile",
                         *command], check=True, stdout=subprocess.DEVNULL,
                        stderr=subprocess.DEVNULL)
@@ -153,10 +153,10 @@ def report(folder: Path, hottest: int) -> None:
     evaluations = 0
     for function, file, calls, line, cost in costs(folder / "profile"):
         if calls:
-            evaluations += calls * function.startswith("Vnetwork___024root___eval(")
+            evaluations += calls * bool(_EVALUATION.match(function))
             continue
         source = Path(file).name
-        if function.startswith(_TILE):
+        if _TILE.match(function):
             at_line = source in blocks and 0 < line <= len(blocks[source])
             total[blocks[source][line - 1] if at_line else "other"] += cost
             lines[source, line] += cost * at_line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,7 +13,8 @@ __all__ = ["open"]
 
 
 def open(  # noqa: A001 (the public name is emu.open)
-        spec: str, *, preset: str = "default", progress: Callable[[str], None] | None = None,
+        spec: str, *, preset: str = "default", reliable: bool | None = None,
+        deadline: int = 0, progress: Callable[[str], None] | None = None,
         **options: Any) -> SuperNode:
     """Build the machine that ``spec`` describes and return it running.
 
@@ -21,11 +23,16 @@ def open(  # noqa: A001 (the public name is emu.open)
     spec : str
         Topology, such as ``"torus:4x4x4"``.
     preset : str
-        Name of the card's parameter set.
+        Name of the card's parameter set; its routers get the ports that the topology needs.
+    reliable : bool, optional
+        Links survive bit errors, or do not; as the preset says if absent.
+    deadline : int
+        Cycles after which a card gives up waiting for a response; 0 for never, see
+        :class:`~drivers.supernode.SuperNode`.
     progress : callable, optional
         Hears what is being built, line by line.
     options :
-        Of :class:`~emu.emulator.EngineBackend`, such as ``memory_bytes`` and ``seed``.
+        Of :class:`~emu.emulator.EngineBackend`, such as ``memory_bytes``, ``seed`` and ``faults``.
 
     Raises
     ------
@@ -40,4 +47,9 @@ def open(  # noqa: A001 (the public name is emu.open)
 
     from .emulator import EngineBackend
 
-    return SuperNode(EngineBackend(parse(spec), card_params(preset), progress=progress, **options))
+    params = card_params(preset)
+    if reliable is not None:
+        link = replace(params.link, reliable=reliable)
+        params = replace(params, router=replace(params.router, link=link))
+    return SuperNode(EngineBackend(parse(spec), params, progress=progress, **options),
+                     deadline=deadline)

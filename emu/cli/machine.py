@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,17 +11,21 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from hdl import topology as topologies
+from hdl.params import PRESETS
 from hdl.params import preset as find_preset
 
 from .errors import usage
+from .faults import FAILURE_DEADLINE, fault_options, faults, reliable
 from .options import common
 from .output import Screen
+from .status import status_line
 
 if TYPE_CHECKING:
     from drivers.supernode import SuperNode
     from emu.emulator import EngineBackend
+    from emu.faults import Faults
 
-__all__ = ["Machine", "Stopwatch", "machine_options", "rates", "timeout"]
+__all__ = ["Machine", "Stopwatch", "machine_options", "rates", "replays", "timeout"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -38,7 +41,7 @@ def machine_options(default: str | None = None) -> Callable[[Function], Function
                          help="Cycles that a card runs ahead; results do not depend on it."),
         ):
             function = option(function)
-        function = common(function)
+        function = common(fault_options(function))
         need: dict[str, Any] = {"required": True} if default is None else {"default": default}
         return click.option("--topology", **need, show_default=True, metavar="SPEC",
                             help="Cards and links, e.g. ring:8, mesh:4x4, torus:2x2x2.")(function)
@@ -54,16 +57,33 @@ class Machine:
     seed: int
     window: int | None
     stall_rate: float
+    link: str | None
+    ber: float
+    fail: tuple[str, ...]
+    deadline: int | None
     json_output: Any
 
     def __post_init__(self) -> None:
+        with usage("--preset"):
+            _check_cards(self.preset)
         with usage("--topology"):
             self.shape  # noqa: B018 - refuses a bad specification before anything is built
+        self.reliable  # noqa: B018 - likewise
 
     @property
     def shape(self) -> topologies.Topology:
         """The topology."""
         return topologies.parse(self.topology)
+
+    @property
+    def faults(self) -> Faults:
+        """What goes wrong on links."""
+        return faults(self.shape, self.ber, self.fail)
+
+    @property
+    def reliable(self) -> bool | None:
+        """Whether links are reliable; ``None`` leaves it to the preset."""
+        return reliable(self.link, self.ber, self.faults.outages)
 
     @property
     def clock_ghz(self) -> float:
@@ -80,20 +100,25 @@ class Machine:
         """A running machine whose cards hold ``memory_bytes`` of data and what drivers keep."""
         import emu
 
-        with usage(), _status("starting") as progress:
+        with usage(), status_line("starting") as progress:
             machine = emu.open(self.topology, preset=self.preset, seed=self.seed,
                                memory_bytes=_room(memory_bytes), window=self.window,
-                               stall_rate=self.stall_rate, progress=progress)
+                               stall_rate=self.stall_rate, reliable=self.reliable,
+                               faults=self.faults, deadline=self._deadline, progress=progress)
         try:
             yield machine
         finally:
             machine.close()
 
+    @property
+    def _deadline(self) -> int:
+        return self.deadline or (FAILURE_DEADLINE if self.fail else 0)
+
     @contextmanager
     def timed(self, machine: SuperNode) -> Iterator[Stopwatch]:
         """Around what ``machine`` runs: its wall time. Nothing may be printed meanwhile."""
         backend = cast("EngineBackend", machine.backend)
-        with _status(f"running on {self.topology}") as update, Stopwatch() as watch:
+        with status_line(f"running on {self.topology}") as update, Stopwatch() as watch:
             if update is not None:
                 backend.watcher = lambda cycle: update(
                     f"running on {self.topology}: cycle {cycle:,}, "
@@ -104,21 +129,17 @@ class Machine:
                 backend.watcher = None
 
 
+def _check_cards(name: str) -> None:
+    """Refuse a preset whose links have no class for the responses that cards send."""
+    if find_preset(name).link.classes < 2:
+        able = (each for each, params in PRESETS.items() if params.link.classes >= 2)
+        raise ValueError(f"cards of preset {name!r} have one class of virtual channels, which only "
+                         f"traffic can do with: accepted are {', '.join(able)}")
+
+
 def _room(data: int) -> int:
     """Memory for ``data`` bytes: a power of two, with space for command rings and alignment."""
     return max(64 << 20, 1 << (data + (8 << 20) - 1).bit_length())
-
-
-@contextmanager
-def _status(text: str) -> Iterator[Callable[[str], None] | None]:
-    """A line on a terminal's stderr that says what takes long."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(text) as status:
-        yield status.update
 
 
 def timeout(work: int) -> int:
@@ -133,6 +154,11 @@ def rates(machine: SuperNode) -> tuple[float, float]:
     """Card-cycles per second of wall time, and how many of them were evaluated, not skipped."""
     statistics = cast("EngineBackend", machine.backend).statistics()
     return statistics.card_cycles_per_s, statistics.stepped_card_cycles_per_s
+
+
+def replays(machine: SuperNode) -> int:
+    """Flits that links have sent again."""
+    return cast("EngineBackend", machine.backend).replays()
 
 
 class Stopwatch:

@@ -17,6 +17,7 @@ from .errors import complain
 from .options import NamingGroup
 from .run import run
 from .topology import topology
+from .traffic import traffic
 from .verilog import verilog
 
 __all__ = ["cli", "main"]
@@ -38,7 +39,7 @@ def cli() -> None:
     """A supernode in RTL, emulated cycle by cycle: cards, links, GEMMs and collectives."""
 
 
-for _command in (demo, run, topology, verilog, doctor, clean):
+for _command in (demo, run, topology, traffic, verilog, doctor, clean):
     cli.add_command(_command)
 
 

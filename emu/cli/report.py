@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .errors import Failure
-from .machine import Machine, rates
+from .machine import Machine, rates, replays
 from .verdict import Verdict
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def report(options: Machine, machine: SuperNode, figures: Figures, result: Resul
         If results were wrong.
     """
     card_cycles, stepped = rates(machine)
+    resent = replays(machine)
     algbw = figures.size / result.time_ns if result.time_ns else 0.0
     busbw = algbw * figures.bus_factor
     verified = verdict.mismatches == 0
@@ -66,6 +67,7 @@ def report(options: Machine, machine: SuperNode, figures: Figures, result: Resul
          ("algorithm bandwidth", f"{algbw:.2f} GB/s"),
          ("bus bandwidth", f"{busbw:.2f} GB/s"),
          ("waited", f"{result.waited_cycles:,} card-cycles"),
+         *([("sent again", f"{resent:,} flits")] if machine.params.link.reliable else []),
          ("verified", f"{verdict.values:,} values, bit for bit" if verified
           else f"NO: {verdict.mismatches:,} of {verdict.values:,} values differ"),
          ("wall time", f"{wall_s:.2f} s"),
@@ -79,8 +81,7 @@ def report(options: Machine, machine: SuperNode, figures: Figures, result: Resul
         "algbw_GBps": algbw, "busbw_GBps": busbw,
         "verified": verified, "mismatches": verdict.mismatches, "wall_s": wall_s,
         "card_cycles_per_s": card_cycles, "stepped_card_cycles_per_s": stepped,
-        # Links that lose nothing send nothing again.
-        "replays": 0, **figures.extra})
+        "replays": resent, **figures.extra})
     if not verified:
         raise Failure(f"{verdict.mismatches} of {verdict.values} values differ from the "
                       f"reference, first {verdict.first}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from .output import OUTPUT, OutputFile, Screen
 
 __all__ = ["verilog"]
 
-TILES = ("network", "compute", "card")
+TILES = ("network", "compute", "card", "switch", "traffic")
 
 
 @click.command()
@@ -26,13 +27,9 @@ def verilog(tile: str, output: OutputFile, json_output: Any, seed: int, preset: 
     screen = Screen(json_output)
     with usage("--output"):
         manifest = _manifest_file(output.path)
-    from hdl import card
-    from hdl.params import preset as find_preset
     from hdl.verilog import generate
 
-    component = {"network": card.NetworkTile, "compute": card.ComputeTile,
-                 "card": card.Card}[tile](find_preset(preset))
-    generated = generate(component, tile)
+    generated = generate(_component(tile, preset), tile)
     output.write(generated.text)
     manifest.write(generated.manifest_text())
     lines = generated.text.count("\n")
@@ -41,6 +38,23 @@ def verilog(tile: str, output: OutputFile, json_output: Any, seed: int, preset: 
     screen.line(f"{manifest.path}: {ports} ports")
     screen.result({"tile": tile, "preset": preset, "verilog": str(output.path),
                    "manifest": str(manifest.path), "lines": lines, "ports": ports})
+
+
+def _component(tile: str, preset: str) -> Any:
+    """The tile with the parameters that nodes of the preset's machines have."""
+    from hdl import card
+    from hdl.params import SwitchParams, TrafficParams
+    from hdl.params import preset as find_preset
+    from hdl.switch import SwitchTile
+    from hdl.traffic import TrafficTile
+
+    params = find_preset(preset)
+    if tile == "switch":
+        return SwitchTile(SwitchParams(link=params.link))
+    if tile == "traffic":
+        return TrafficTile(TrafficParams(router=replace(params.router, rails=1)))
+    return {"network": card.NetworkTile, "compute": card.ComputeTile, "card": card.Card}[tile](
+        params)
 
 
 def _manifest_file(path: Path) -> OutputFile:

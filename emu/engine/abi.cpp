@@ -5,19 +5,25 @@
 
 #include "fabric.hpp"
 
-using supernode::Card;
 using supernode::Condition;
 using supernode::Event;
 using supernode::Fabric;
+using supernode::Field;
+using supernode::LinkCounts;
+using supernode::LinkSpec;
+using supernode::Node;
+using supernode::NodeSpec;
 using supernode::Outcome;
 using supernode::Settings;
+using supernode::Tile;
 
 namespace {
 
 template <typename Action>
 int guarded(Fabric* fabric, Action action) {
     try {
-        return action();
+        action();
+        return 0;
     } catch (const std::exception& problem) {
         fabric->error = problem.what();
         return -1;
@@ -29,20 +35,20 @@ int guarded(Fabric* fabric, Action action) {
 #pragma GCC visibility push(default)
 extern "C" {
 
-// What one card is doing; for reports.
-struct CardStatus {
-    uint64_t network_wake, compute_wake;
+// What one node is doing; for reports.
+struct NodeStatus {
     uint64_t host_operations, host_reads;
     uint64_t memory_reads;         // requests that wait for their response
-    uint64_t words_arriving;       // on the links to this card
-    uint32_t network_idle, compute_idle;
+    uint64_t words_arriving;       // on the links to this node
     uint32_t read_requests, write_requests;  // ports with a request on offer
-    uint32_t gemm_blocked, done_blocked;
-    uint32_t completions, reserved;
+    uint32_t streams_blocked;      // a bit per stream between tiles: offered and not taken
+    uint32_t completions;
 };
 
-struct CardStatistics {
-    uint64_t stepped, network_evaluations, compute_evaluations;
+struct TileStatus {
+    uint64_t wake;
+    uint64_t evaluations;
+    uint32_t idle, reserved;
 };
 
 Fabric* sn_create(const Settings* settings) { return new Fabric{*settings}; }
@@ -51,24 +57,32 @@ void sn_destroy(Fabric* fabric) { delete fabric; }
 
 const char* sn_error(Fabric* fabric) { return fabric->error.c_str(); }
 
-int sn_add_card(Fabric* fabric, uint8_t* memory) {
-    return guarded(fabric, [&] { return fabric->add_card(memory), 0; });
+int sn_add_node(Fabric* fabric, const NodeSpec* spec) {
+    return guarded(fabric, [&] { fabric->add_node(*spec); });
 }
 
-int sn_connect(Fabric* fabric, uint32_t source, uint32_t source_port, uint32_t target,
-               uint32_t target_port) {
+int sn_connect(Fabric* fabric, const LinkSpec* spec) {
+    return guarded(fabric, [&] { fabric->connect(*spec); });
+}
+
+int sn_set_errors(Fabric* fabric, uint32_t source, uint32_t port, const Field* fields,
+                  uint32_t count, double rate, uint64_t burst) {
     return guarded(fabric, [&] {
-        return fabric->connect(source, source_port, target, target_port), 0;
+        fabric->set_errors(source, port, {fields, fields + count}, rate, burst);
     });
 }
 
-int sn_set_value(Fabric* fabric, uint32_t rank, uint32_t tile, const char* role,
+int sn_add_outage(Fabric* fabric, uint32_t source, uint32_t port, uint64_t start, uint64_t end) {
+    return guarded(fabric, [&] { fabric->add_outage(source, port, start, end); });
+}
+
+int sn_set_value(Fabric* fabric, uint32_t node, uint32_t tile, const char* role,
                  const uint8_t* data, uint64_t bytes) {
-    return guarded(fabric, [&] { return fabric->set_value(rank, tile, role, data, bytes), 0; });
+    return guarded(fabric, [&] { fabric->set_value(node, tile, role, data, bytes); });
 }
 
 int sn_start(Fabric* fabric) {
-    return guarded(fabric, [&] { return fabric->start(), 0; });
+    return guarded(fabric, [&] { fabric->start(); });
 }
 
 uint64_t sn_cycle(Fabric* fabric) { return fabric->cycle(); }
@@ -85,66 +99,77 @@ int sn_run(Fabric* fabric, const Condition* conditions, uint32_t count, uint64_t
     }
 }
 
-void sn_host_write(Fabric* fabric, uint32_t rank, uint32_t offset, uint64_t value) {
-    fabric->card(rank).host_operation(fabric->cycle(),
-                                      {true, static_cast<uint16_t>(offset), value});
-}
-
-void sn_host_read(Fabric* fabric, uint32_t rank, uint32_t offset) {
-    fabric->card(rank).host_operation(fabric->cycle(), {false, static_cast<uint16_t>(offset), 0});
+int sn_host_operation(Fabric* fabric, uint32_t node, uint32_t write, uint32_t offset,
+                      uint64_t value) {
+    return guarded(fabric, [&] {
+        fabric->node(node).host_operation(
+            fabric->cycle(), {write != 0, static_cast<uint16_t>(offset), value});
+    });
 }
 
 // 1 and the oldest result if a read has returned, otherwise 0.
-int sn_host_result(Fabric* fabric, uint32_t rank, uint64_t* value) {
-    auto& results = fabric->card(rank).host_results;
+int sn_host_result(Fabric* fabric, uint32_t node, uint64_t* value) {
+    auto& results = fabric->node(node).host_results;
     if (results.empty()) return 0;
     *value = results.front();
     results.pop_front();
     return 1;
 }
 
-uint32_t sn_completions(Fabric* fabric, uint32_t rank) {
-    return fabric->card(rank).completions();
-}
-
-void sn_card_status(Fabric* fabric, uint32_t rank, CardStatus* status) {
-    Card& card = fabric->card(rank);
+void sn_node_status(Fabric* fabric, uint32_t number, NodeStatus* status) {
+    Node& node = fabric->node(number);
     *status = {};
-    status->network_idle = card.tiles[Card::network].idle;
-    status->compute_idle = card.tiles[Card::compute].idle;
-    status->network_wake = card.tiles[Card::network].wake;
-    status->compute_wake = card.tiles[Card::compute].wake;
-    status->host_operations = card.host_pending();
-    status->host_reads = card.host_reads_pending;
-    for (auto& port : card.reads) {
-        status->memory_reads += port.outstanding();
-        status->read_requests += port.offered();
+    status->host_operations = node.host_pending();
+    status->host_reads = node.host_reads_pending;
+    for (Tile& tile : node.tiles) {
+        for (auto& port : tile.reads) {
+            status->memory_reads += port.outstanding();
+            status->read_requests += port.offered();
+        }
+        for (auto& port : tile.writes) status->write_requests += port.offered();
     }
-    for (auto& port : card.writes) status->write_requests += port.offered();
-    for (auto& link : card.links) status->words_arriving += link.arrivals.size();
-    status->gemm_blocked = card.stream_blocked(true);
-    status->done_blocked = card.stream_blocked(false);
-    status->completions = card.completions();
+    for (auto& port : node.links)
+        if (port.in) status->words_arriving += port.in->words.size();
+    for (size_t index = 0; index < node.joints.size(); ++index)
+        if (*node.joints[index].out.valid && !*node.joints[index].out.ready)
+            status->streams_blocked |= 1u << index;
+    status->completions = node.completions();
 }
 
-void sn_card_statistics(Fabric* fabric, uint32_t rank, CardStatistics* statistics) {
-    Card& card = fabric->card(rank);
-    *statistics = {card.stepped, card.tiles[Card::network].evaluations,
-                   card.tiles[Card::compute].evaluations};
+void sn_tile_status(Fabric* fabric, uint32_t node, uint32_t tile, TileStatus* status) {
+    const Tile& asked = fabric->node(node).tiles[tile];
+    *status = {asked.wake, asked.evaluations, asked.idle, 0};
 }
 
-// Flits and words that link port `port` of card `rank` has sent.
-void sn_link_statistics(Fabric* fabric, uint32_t rank, uint32_t port, uint64_t* flits,
-                        uint64_t* words) {
-    const auto& link = fabric->card(rank).links.at(port);
-    *flits = link.flits;
-    *words = link.words;
+// Per node: cycles in which a tile was evaluated.
+void sn_stepped(Fabric* fabric, uint64_t* counts) {
+    for (auto& node : fabric->nodes()) *counts++ = node->stepped;
+}
+
+// Per node: evaluations of one of its tiles; 0 where it has fewer.
+void sn_evaluations(Fabric* fabric, uint32_t tile, uint64_t* counts) {
+    for (auto& node : fabric->nodes())
+        *counts++ = tile < node->tiles.size() ? node->tiles[tile].evaluations : 0;
+}
+
+// Per link, in the order in which they were connected.
+void sn_link_counts(Fabric* fabric, LinkCounts* counts) {
+    for (auto& link : fabric->links()) *counts++ = link->counts;
+}
+
+// The bits that would be flipped of a word that leaves by this port in this cycle; returns whether
+// there are any. `word` is to be zero.
+int sn_error_bits(Fabric* fabric, uint32_t source, uint32_t port, uint64_t cycle, uint32_t* word) {
+    const auto& faults = fabric->link(source, port).faults;
+    if (!faults || !faults->errors.strikes(cycle)) return 0;
+    faults->errors.flip(cycle, word);
+    return 1;
 }
 
 // Edges one tile `count` times, out of time. Only for measuring: harmless while the tile is idle and
 // its inputs are empty, since it changes nothing then.
-void sn_exercise(Fabric* fabric, uint32_t rank, uint32_t tile, uint64_t count) {
-    supernode::Model& model = *fabric->card(rank).tiles[tile].model;
+void sn_exercise(Fabric* fabric, uint32_t node, uint32_t tile, uint64_t count) {
+    supernode::Model& model = *fabric->node(node).tiles[tile].model;
     for (uint64_t done = 0; done < count; ++done) model.edge(fabric->cycle());
 }
 

@@ -28,6 +28,15 @@ inline uint64_t extract(uint64_t word, Field field) {
     return word >> field.first & low_bits(field.width);
 }
 
+// Copies 32-bit words: so few that a call would cost more.
+inline void copy_words(void* to, const void* from, unsigned words) {
+    auto* target = static_cast<uint8_t*>(to);
+    auto* source = static_cast<const uint8_t*>(from);
+    for (; words >= 4; words -= 4, target += 16, source += 16) std::memcpy(target, source, 16);
+    if (words & 2) std::memcpy(target, source, 8), target += 8, source += 8;
+    if (words & 1) std::memcpy(target, source, 4);
+}
+
 inline uint64_t mix(uint64_t value) {
     value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9ull;
     value = (value ^ value >> 27) * 0x94d049bb133111ebull;

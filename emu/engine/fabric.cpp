@@ -29,57 +29,88 @@ void reset(Model& model) {
 
 }  // namespace
 
-void Fabric::add_card(uint8_t* memory) {
-    const unsigned rank = cards_.size();
-    if (settings_.flat) {
-        if (!flat_) flat_ = create("flat");
-        if (2 * rank + 1 >= flat_->views.size())
-            throw std::runtime_error("the flat design has fewer cards than the topology");
-        cards_.push_back(std::make_unique<Card>(rank, memory, settings_, log,
-                                                flat_->views[2 * rank], flat_->views[2 * rank + 1],
-                                                nullptr, nullptr, next_.at(rank)));
-        return;
+void Fabric::add_node(const NodeSpec& spec) {
+    const unsigned number = nodes_.size();
+    std::vector<Tile> tiles(spec.tiles);
+    for (unsigned index = 0; index < spec.tiles; ++index) {
+        if (settings_.flat) {
+            if (!flat_) flat_ = create(spec.models[index]);
+            tiles[index].pins = &flat_->views.at(flat_views_++);
+            continue;
+        }
+        models_.push_back(create(spec.models[index]));
+        tiles[index].model = models_.back().get();
+        tiles[index].pins = &models_.back()->views[0];
     }
-    std::unique_ptr<Model> network = create("network"), compute = create("compute");
-    cards_.push_back(std::make_unique<Card>(rank, memory, settings_, log, network->views[0],
-                                            compute->views[0], network.get(), compute.get(),
-                                            next_.at(rank)));
-    models_.push_back(std::move(network));
-    models_.push_back(std::move(compute));
+    nodes_.push_back(std::make_unique<Node>(number, spec, std::move(tiles), settings_, log,
+                                            next_.at(number), progress_));
 }
 
-void Fabric::connect(unsigned source, unsigned source_port, unsigned target,
-                     unsigned target_port) {
-    LinkPort& port = card(source).links.at(source_port);
-    port.peer = &card(target);
-    port.peer_port = target_port;
-    if (target_port >= card(target).links.size())
-        throw std::runtime_error("no link port " + std::to_string(target_port));
+void Fabric::connect(const LinkSpec& spec) {
+    Node &source = node(spec.source), &target = node(spec.target);
+    if (!(source.front().link_format == target.front().link_format))
+        throw std::runtime_error(source.name + " and " + target.name +
+                                 " have link words of different layouts");
+    LinkPort &from = source.links.at(spec.source_port), &to = target.links.at(spec.target_port);
+    if (from.out || to.in)
+        throw std::runtime_error("two links at port " + std::to_string(spec.source_port) + " of " +
+                                 source.name + " or port " + std::to_string(spec.target_port) +
+                                 " of " + target.name);
+    links_.push_back(std::make_unique<Link>(spec, target.front().link_format, target.next));
+    from.out = to.in = links_.back().get();
+    *target.front().links[spec.target_port].up = 1;
 }
 
-void Fabric::set_value(unsigned rank, unsigned tile, const std::string& role, const uint8_t* data,
-                       size_t bytes) {
-    for (const ValuePin& pin : card(rank).tiles[tile].pins->values) {
+Link& Fabric::link(unsigned source, unsigned port) {
+    Link* link = node(source).links.at(port).out;
+    if (!link)
+        throw std::runtime_error("no link at port " + std::to_string(port) + " of " +
+                                 node(source).name);
+    return *link;
+}
+
+Faults& Fabric::faults(Link& link) {
+    if (!link.faults) link.faults = std::make_unique<Faults>();
+    return *link.faults;
+}
+
+void Fabric::set_errors(unsigned source, unsigned port, const std::vector<Field>& fields,
+                        double rate, uint64_t burst) {
+    const uint64_t seed = mix(settings_.seed ^ mix(uint64_t{source} << 32 | port));
+    faults(link(source, port)).errors = BitErrors{fields, rate, burst, seed};
+}
+
+void Fabric::add_outage(unsigned source, unsigned port, uint64_t start, uint64_t end) {
+    Link& failing = link(source, port);
+    faults(failing).outages.push_back({start, end});
+    Node& target = node(failing.spec.target);
+    target.add_signal(start, failing.spec.target_port, false);
+    if (end != NEVER) target.add_signal(end, failing.spec.target_port, true);
+}
+
+void Fabric::set_value(unsigned number, unsigned tile, const std::string& role,
+                       const uint8_t* data, size_t bytes) {
+    for (const ValuePin& pin : node(number).tiles.at(tile).pins->values) {
         if (pin.role != role) continue;
         std::memset(pin.at, 0, pin.bytes);
         std::memcpy(pin.at, data, std::min<size_t>(bytes, pin.bytes));
         return;
     }
-    throw std::runtime_error("no input " + role);
+    throw std::runtime_error(node(number).name + " has no input " + role);
 }
 
 void Fabric::start() {
     for (auto& model : models_) reset(*model);
     if (flat_) reset(*flat_);
-    for (auto& card : cards_) {
-        card->refresh();
-        card->next = 0;
+    for (auto& node : nodes_) {
+        node->refresh();
+        node->next = 0;
     }
 }
 
 bool Fabric::reaches(const Condition& condition) const {
     // Totals are compared modulo 2^32.
-    return static_cast<int32_t>(cards_.at(condition.rank)->completions() - condition.total) >= 0;
+    return static_cast<int32_t>(nodes_.at(condition.node)->completions() - condition.total) >= 0;
 }
 
 Outcome Fabric::run(const std::vector<Condition>& conditions, uint64_t deadline, double seconds) {
@@ -102,8 +133,8 @@ Outcome Fabric::run(const std::vector<Condition>& conditions, uint64_t deadline,
             continue;
         }
         run_quantum();
-        if (progress() != last_progress_) {
-            last_progress_ = progress();
+        if (progress_ != last_progress_) {
+            last_progress_ = progress_;
             stagnant_ = 0;
         } else if ((stagnant_ += quantum) >= settings_.patience && !conditions.empty()) {
             stagnant_ = 0;
@@ -124,28 +155,22 @@ void Fabric::run_quantum() {
 
 void Fabric::run_window(uint64_t start, uint64_t end) {
     if (!flat_) {
-        for (size_t rank = 0; rank < cards_.size(); ++rank)
-            if (next_[rank] < end) cards_[rank]->run(start, end);
+        for (size_t number = 0; number < nodes_.size(); ++number)
+            if (next_[number] < end) nodes_[number]->run(start, end);
         return;
     }
     for (uint64_t t = start; t < end; ++t) {
-        for (auto& card : cards_) card->exchange(t);
+        for (auto& node : nodes_) node->exchange(t);
         flat_->edge(t);
-        for (auto& card : cards_) {
-            card->refresh();
-            ++card->stepped;
+        for (auto& node : nodes_) {
+            node->refresh();
+            ++node->stepped;
         }
     }
 }
 
 uint64_t Fabric::next_event() const {
     return *std::min_element(next_.begin(), next_.end());
-}
-
-uint64_t Fabric::progress() const {
-    uint64_t total = 0;
-    for (const auto& card : cards_) total += card->progress;
-    return total;
 }
 
 }  // namespace supernode

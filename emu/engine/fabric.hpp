@@ -1,22 +1,22 @@
-// The scheduler: cards, links between them, windows and time.
+// The scheduler: nodes, links between them, windows and time.
 //
-// A word that leaves in cycle t arrives in cycle t + latency, so no card can influence another one
-// within a window of at most `latency` cycles. A window is run card by card, each for all its
-// cycles while its state is hot in cache. Host operations exist only at multiples of the quantum,
-// and no window crosses one.
+// A word that leaves in cycle t arrives in cycle t + latency of its link, so no node can influence
+// another one within a window of at most the smallest latency. A window is run node by node, each
+// for all its cycles while its state is hot in cache. Host operations exist only at multiples of the
+// quantum, and no window crosses one.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "card.hpp"
+#include "node.hpp"
 #include "settings.hpp"
 
 namespace supernode {
 
 struct Condition {
-    uint32_t rank;
+    uint32_t node;
     uint32_t total;
 };
 
@@ -31,14 +31,19 @@ enum class Outcome : int {
 
 class Fabric {
   public:
-    explicit Fabric(const Settings& settings) : settings_{settings}, next_(settings.cards) {
+    explicit Fabric(const Settings& settings) : settings_{settings}, next_(settings.nodes) {
         log.enabled = settings.event_log;
     }
     Fabric(const Fabric&) = delete;
 
-    void add_card(uint8_t* memory);
-    void connect(unsigned source, unsigned source_port, unsigned target, unsigned target_port);
-    void set_value(unsigned rank, unsigned tile, const std::string& role, const uint8_t* data,
+    void add_node(const NodeSpec& spec);
+    void connect(const LinkSpec& spec);
+    // Of the link that leaves a port.
+    void set_errors(unsigned source, unsigned port, const std::vector<Field>& fields, double rate,
+                    uint64_t burst);
+    // That link is down from `start` until `end`; of one link, in rising order.
+    void add_outage(unsigned source, unsigned port, uint64_t start, uint64_t end);
+    void set_value(unsigned node, unsigned tile, const std::string& role, const uint8_t* data,
                    size_t bytes);
     // Resets every tile; to be called once, when all values are set.
     void start();
@@ -47,8 +52,10 @@ class Fabric {
     // about `seconds` of wall time. Without conditions only the deadline ends it.
     Outcome run(const std::vector<Condition>& conditions, uint64_t deadline, double seconds);
 
-    Card& card(unsigned rank) { return *cards_.at(rank); }
-    size_t size() const { return cards_.size(); }
+    Node& node(unsigned number) { return *nodes_.at(number); }
+    Link& link(unsigned source, unsigned port);
+    const std::vector<std::unique_ptr<Node>>& nodes() const { return nodes_; }
+    const std::vector<std::unique_ptr<Link>>& links() const { return links_; }
     uint64_t cycle() const { return now_; }
     bool reaches(const Condition& condition) const;
 
@@ -59,15 +66,17 @@ class Fabric {
     void run_quantum();
     void run_window(uint64_t start, uint64_t end);
     uint64_t next_event() const;
-    uint64_t progress() const;
+    Faults& faults(Link& link);
 
     const Settings settings_;
-    std::vector<uint64_t> next_;  // per card; see Card::next
+    std::vector<uint64_t> next_;  // per node; see Node::next
     uint64_t now_ = 0;
-    uint64_t last_progress_ = 0, stagnant_ = 0;
+    uint64_t progress_ = 0, last_progress_ = 0, stagnant_ = 0;
     std::unique_ptr<Model> flat_;
+    size_t flat_views_ = 0;  // of it, those that nodes have
     std::vector<std::unique_ptr<Model>> models_;
-    std::vector<std::unique_ptr<Card>> cards_;
+    std::vector<std::unique_ptr<Node>> nodes_;
+    std::vector<std::unique_ptr<Link>> links_;  // in the order in which they were connected
 };
 
 }  // namespace supernode

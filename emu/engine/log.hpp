@@ -18,8 +18,10 @@ enum class EventKind : uint16_t {
     host_write = 4,
     host_read = 5,
     host_result = 6,
-    gemm = 7,
-    done = 8,
+    stream = 7,   // a transfer between the tiles of a node
+    corrupt = 8,  // a word that leaves in this cycle is struck
+    lost = 9,     // a word that leaves in this cycle will not arrive
+    signal = 10,  // the `up` pin of a link port has changed
 };
 
 struct Event {

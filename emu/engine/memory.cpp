@@ -6,18 +6,20 @@
 
 namespace supernode {
 
-Memory::Memory(uint8_t* bytes, unsigned card, const Settings& settings)
-    : bytes{bytes},
-      size{settings.memory_bytes},
-      flit_bytes{settings.flit_bytes},
-      latency{settings.memory_latency},
-      card{card},
+Memory::Memory(unsigned node, const std::string& name, const NodeSpec& spec, unsigned flit_bytes,
+               const Settings& settings)
+    : bytes{spec.memory},
+      size{spec.memory_bytes},
+      flit_bytes{flit_bytes},
+      latency{spec.memory_latency},
+      node{node},
+      name{name},
       seed{mix(settings.seed)},
       stall_below{static_cast<uint64_t>(std::ldexp(settings.stall_rate, 64))} {}
 
 void Memory::out_of_range(uint64_t index, unsigned port, uint64_t cycle, const char* what) const {
     std::ostringstream text;
-    text << "card " << card << " memory port " << port << ": " << what << " at address 0x"
+    text << name << " memory port " << port << ": " << what << " at address 0x"
          << std::hex << index * flit_bytes << std::dec << " in cycle " << cycle
          << " is beyond the memory of " << size << " bytes";
     throw std::runtime_error(text.str());
@@ -36,7 +38,7 @@ void ReadPort::answer(uint64_t t, EventLog& log) {
     std::memcpy(pins_.response, word, memory_.flit_bytes + 4);
     *pins_.response_valid = responding_ = true;
     if (log.enabled)
-        log.add(t, memory_.card, port_, EventKind::read_response,
+        log.add(t, memory_.node, port_, EventKind::read_response,
                 pins_.response[memory_.flit_bytes / 4], digest(word, memory_.flit_bytes));
     pending_.pop();
 }
@@ -49,7 +51,7 @@ void ReadPort::accept(uint64_t t, EventLog& log) {
     std::memcpy(word, flit, memory_.flit_bytes);
     std::memcpy(word + memory_.flit_bytes, &tag, 4);
     if (log.enabled)
-        log.add(t, memory_.card, port_, EventKind::read_request, index * memory_.flit_bytes, tag);
+        log.add(t, memory_.node, port_, EventKind::read_request, index * memory_.flit_bytes, tag);
 }
 
 void WritePort::accept(uint64_t t, EventLog& log) {
@@ -67,7 +69,7 @@ void WritePort::accept(uint64_t t, EventLog& log) {
         uint8_t kept[64] = {};
         for (unsigned lane = 0; lane < memory_.flit_bytes; ++lane)
             if (mask >> lane & 1) kept[lane] = data[lane];
-        log.add(t, memory_.card, port_, EventKind::write, index * memory_.flit_bytes,
+        log.add(t, memory_.node, port_, EventKind::write, index * memory_.flit_bytes,
                 digest(kept, memory_.flit_bytes, mask));
     }
 }

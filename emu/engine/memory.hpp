@@ -1,12 +1,13 @@
-// Card memory and its ports.
+// A node's memory and its ports.
 //
 // A read request accepted in cycle t samples memory before the writes of that cycle and is answered
 // in cycle t + latency, later if the port stalls; responses keep the order of a port's requests.
-// Stalls are a pure function of (seed, card, port, cycle), so that they do not depend on how the
+// Stalls are a pure function of (seed, node, port, cycle), so that they do not depend on how the
 // fabric is run.
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "log.hpp"
 #include "pins.hpp"
@@ -20,15 +21,17 @@ struct Memory {
     uint64_t size;
     unsigned flit_bytes;
     unsigned latency;
-    unsigned card;
+    unsigned node;
+    const std::string& name;  // of the node
     uint64_t seed;
     uint64_t stall_below;  // a hash below this stalls; 0 never does
 
-    Memory(uint8_t* bytes, unsigned card, const Settings& settings);
+    Memory(unsigned node, const std::string& name, const NodeSpec& spec, unsigned flit_bytes,
+           const Settings& settings);
 
     bool stalls(unsigned port, uint64_t cycle, unsigned salt) const {
         return stall_below &&
-               mix(mix(seed ^ (uint64_t{card} << 32 | port << 1 | salt)) + cycle) < stall_below;
+               mix(mix(seed ^ (uint64_t{node} << 32 | port << 1 | salt)) + cycle) < stall_below;
     }
     // Where flit `index` starts.
     uint8_t* flit(uint64_t index, unsigned port, uint64_t cycle, const char* what) const {

@@ -22,20 +22,27 @@ struct Field {
 
 // What the engine knows of a link word. The payload sits at bit 0; the control bits start right
 // after it and, the CRC apart, fit 64 bits. `flit`, `credit` and `ack` are the control bits that
-// mean something only while their flag is set.
+// mean something only while their flag is set; the payload does while `valid` or `start` is.
 struct LinkFormat {
     unsigned words = 0;
     unsigned payload_words = 0;
-    uint64_t strobe = 0;
+    uint64_t strobe = 0, start = 0;
     uint64_t valid = 0, flit = 0;
     uint64_t has_credit = 0, credit = 0;
     uint64_t has_ack = 0, ack = 0;
     uint64_t control = 0;
+
+    bool operator==(const LinkFormat&) const = default;
+    uint64_t control_bits(const uint32_t* word) const {
+        return word[payload_words] | uint64_t{word[payload_words + 1]} << 32;
+    }
 };
 
 struct LinkPins {
     uint32_t* rx = nullptr;  // null where the link stays inside the model
     const uint32_t* tx = nullptr;
+    uint8_t* up = nullptr;
+    uint32_t* fault = nullptr;  // bits of tx to flip, where the link stays inside the model
 };
 
 struct ReadPins {
@@ -70,7 +77,14 @@ struct StreamPins {
     uint8_t* ready = nullptr;
 };
 
-// A port that is set once: configuration, link presence.
+// A stream between the tiles of a node; tiles name theirs alike.
+struct Stream {
+    std::string name;
+    bool out = false;  // this tile offers
+    StreamPins pins;
+};
+
+// A port that is set once: configuration.
 struct ValuePin {
     std::string role;
     void* at = nullptr;
@@ -82,8 +96,8 @@ struct TilePins {
     std::vector<LinkPins> links;
     std::vector<ReadPins> reads;
     std::vector<WritePins> writes;
-    HostPins host;
-    StreamPins gemm, done;
+    HostPins host;  // all null where a tile has no host port
+    std::vector<Stream> streams;
     const uint8_t* idle = nullptr;
     const uint64_t* wake = nullptr;
     std::vector<ValuePin> values;

@@ -17,7 +17,7 @@ from emu.library import EventKind
 from hdl.topology import parse
 
 from . import toys
-from .machines import TOY, toy_params
+from .machines import toy_card, toy_params
 
 PARAMS = toy_params()
 FLIT = PARAMS.link.flit_bytes
@@ -28,7 +28,7 @@ LATENCY = PARAMS.memory.latency
 def machine(request):
     """A ring of two toy cards, with an event log."""
     options = {"event_log": True, "memory_bytes": 1 << 20, **getattr(request, "param", {})}
-    backend = EngineBackend(parse(options.pop("spec", "ring:2")), PARAMS, tiles=TOY, **options)
+    backend = EngineBackend(parse(options.pop("spec", "ring:2")), PARAMS, card=toy_card, **options)
     yield backend
     backend.close()
 
@@ -148,9 +148,10 @@ def test_statistics_count_flits_and_evaluations(machine):
     machine.register_write(1, toys.COPY, 0)
     machine.wait([Completions(1, 3)], 10_000)
     statistics = machine.statistics()
-    carried = {(link.source, link.source_port): link.flits for link in statistics.links}
+    links = machine.link_statistics()
+    carried = {(link.source, link.source_port): link.flits for link in links}
     assert carried == {(0, 0): 10, (0, 1): 4, (1, 0): 0, (1, 1): 0}
-    assert all(link.busy_cycles == link.flits for link in statistics.links)
+    assert all(link.words == link.flits for link in links)
     assert statistics.stepped_card_cycles <= statistics.network_evaluations + (
         statistics.compute_evaluations) <= 2 * statistics.stepped_card_cycles
     assert statistics.compute_evaluations < statistics.network_evaluations
@@ -166,7 +167,7 @@ def test_a_wait_that_runs_out_says_what_is_on_its_way(machine):
 
 def test_a_wait_for_what_cannot_happen_stops_at_once(machine):
     with pytest.raises(StallError, match=r"(?s)nothing can happen any more.*"
-                       r"card 1: 0 of 1 completions.*every card is idle"):
+                       r"card 1: 0 of 1 completions.*every node is idle"):
         machine.wait([Completions(1, 1)], 10**15)
     assert machine.cycle < 1000
 
@@ -204,13 +205,17 @@ def test_a_flit_into_an_open_port_is_an_error(machine):
 ])
 def test_wrong_options_are_refused_in_one_line(options, message):
     with pytest.raises(ValueError, match=message) as error:
-        EngineBackend(parse("ring:2"), PARAMS, tiles=TOY, **options)
+        EngineBackend(parse("ring:2"), PARAMS, card=toy_card, **options)
     assert "\n" not in str(error.value)
 
 
-def test_a_topology_with_more_dimensions_than_the_router_is_refused():
-    with pytest.raises(ValueError, match="needs routers of 2 dimensions"):
-        EngineBackend(parse("torus:2x2"), PARAMS, tiles=TOY)
+def test_routers_get_the_ports_that_the_topology_needs():
+    backend = EngineBackend(parse("torus:2x3"), PARAMS, card=toy_card, event_log=True)
+    assert backend.params.router.dim_ports == (2, 2) != PARAMS.router.dim_ports
+    send(backend, 0, index=0, count=1, port=2)
+    backend.advance(100)
+    assert [event["node"] for event in events(backend, EventKind.WRITE)] == [2]
+    backend.close()
 
 
 def test_wrong_memory_accesses_are_refused(machine):
@@ -221,7 +226,7 @@ def test_wrong_memory_accesses_are_refused(machine):
 
 
 def test_memory_is_shared_sparse_and_outlives_the_machine():
-    backend = EngineBackend(parse("ring:4"), PARAMS, tiles=TOY, memory_bytes=1 << 36)
+    backend = EngineBackend(parse("ring:4"), PARAMS, card=toy_card, memory_bytes=1 << 36)
     view = backend.memory_view(3)
     view[(1 << 36) - 1] = 7
     assert backend.memory_read(3, (1 << 36) - 1, 1)[0] == 7
@@ -239,7 +244,7 @@ def test_a_closed_machine_says_so(machine):
 
 
 def test_an_interrupt_ends_a_long_run_between_two_boundaries():
-    backend = EngineBackend(parse("ring:2"), PARAMS, tiles=TOY, skip_idle=False)
+    backend = EngineBackend(parse("ring:2"), PARAMS, card=toy_card, skip_idle=False)
     main = threading.main_thread().ident
     thread = threading.Timer(0.3, lambda: signal.pthread_kill(main, signal.SIGINT))
     thread.start()
@@ -253,7 +258,7 @@ def test_an_interrupt_ends_a_long_run_between_two_boundaries():
 
 def test_latency_one_runs_in_windows_of_one():
     params = replace(toy_params(latency=1), host_quantum=7)
-    backend = EngineBackend(parse("ring:3"), params, tiles=TOY, event_log=True)
+    backend = EngineBackend(parse("ring:3"), params, card=toy_card, event_log=True)
     send(backend, 0, index=0, count=4, port=0, hops=2)
     backend.wait([Completions(0, 1)], 10_000)
     words = events(backend, EventKind.LINK)

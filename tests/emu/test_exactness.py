@@ -2,57 +2,65 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from emu.emulator import EngineBackend
-from hdl.topology import parse
+from emu.library import EventKind
 
 from .machines import MACHINES
 
 each_machine = pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES.keys())
+each_flat = pytest.mark.parametrize(("machine", "cards"), [
+    pytest.param(machine, cards, id=f"{name} {cards}")
+    for name, machine in MACHINES.items() for cards in machine.flat])
 
-MEMORY = 1 << 20
+FAULTS = {EventKind.CORRUPT, EventKind.LOST, EventKind.SIGNAL}
 
 
 def run(machine, cards, **options):
-    """Run the machine's workload; return the event log, memories and the last cycle."""
-    backend = EngineBackend(parse(f"ring:{cards}"), machine.params, tiles=machine.tiles,
-                            memory_bytes=MEMORY, event_log=True, **options)
+    """Run the machine's workload; return the event log, memories, counts of the links and the last
+    cycle."""
+    machine_, fabric = machine.open(cards, event_log=True, faults=machine.faults, **options)
     try:
-        machine.workload(backend)
-        memories = [backend.memory_view(rank).copy() for rank in range(cards)]
-        return backend.event_log(), memories, backend.cycle
+        machine.workload(machine_)
+        memories = [fabric.memory_view(node).copy() for node in range(cards)]
+        return fabric.event_log(), memories, fabric.link_statistics(), fabric.cycle
     finally:
-        backend.close()
+        fabric.close()
 
 
 def assert_same(a, b):
-    (log_a, memories_a, cycle_a), (log_b, memories_b, cycle_b) = a, b
-    differing = np.flatnonzero(log_a[:len(log_b)] != log_b[:len(log_a)])
+    (log_a, memories_a, *rest_a), (log_b, memories_b, *rest_b) = a, b
+    least = min(len(log_a), len(log_b))
+    differing = np.flatnonzero(log_a[:least] != log_b[:least])
     assert not len(differing), f"first difference: {log_a[differing[0]]} and {log_b[differing[0]]}"
-    assert len(log_a) == len(log_b) and cycle_a == cycle_b
+    assert len(log_a) == len(log_b) and rest_a == rest_b
     assert all(np.array_equal(x, y) for x, y in zip(memories_a, memories_b, strict=True))
 
 
 @each_machine
 def test_the_workload_causes_events_of_every_kind(machine):
-    log, _, _ = run(machine, 2)
-    assert set(log["kind"]) == set(range(9))
+    log, _, links, _ = run(machine, 2)
+    assert set(log["kind"]) == set(EventKind) - (set() if machine.faults else FAULTS)
     keys = log[["cycle", "node", "port", "kind"]]
     assert np.array_equal(keys, np.sort(keys)) and len(np.unique(keys)) == len(log)
+    for kind, counted in ((EventKind.LINK, "words"), (EventKind.CORRUPT, "corrupted"),
+                          (EventKind.LOST, "lost")):
+        assert sum(getattr(link, counted) for link in links) == np.sum(log["kind"] == kind)
 
 
 @each_machine
 def test_every_legal_window_gives_the_same_events(machine):
-    reference = run(machine, 4, window=1)
-    for window in range(2, machine.params.link.latency + 1):
-        assert_same(run(machine, 4, window=window), reference)
+    reference = run(machine, 3, window=1)
+    for window in range(2, machine.latency + 1):
+        assert_same(run(machine, 3, window=window), reference)
 
 
 @each_machine
 def test_skipping_idle_tiles_changes_nothing(machine):
-    assert_same(run(machine, 4, skip_idle=True), run(machine, 4, skip_idle=False))
+    assert_same(run(machine, 3, skip_idle=True), run(machine, 3, skip_idle=False))
 
 
 @each_machine
@@ -64,9 +72,16 @@ def test_random_memory_stalls_are_the_same_in_every_window_and_without_skipping(
     assert_same(run(machine, 2, skip_idle=False, **options), reference)
 
 
-@pytest.mark.parametrize("cards", [2, 4])
-@each_machine
+@each_flat
 def test_one_flat_design_gives_the_same_events(machine, cards):
     assert_same(run(machine, cards), run(machine, cards, flat=True))
     assert_same(run(machine, cards, seed=3, stall_rate=0.2),
                 run(machine, cards, seed=3, stall_rate=0.2, flat=True))
+
+
+@pytest.mark.parametrize("name", ["toy", "mixed"])
+def test_faults_that_never_happen_change_nothing(name):
+    machine, faulty = MACHINES[name], MACHINES[f"faulty {name}"]
+    absent = replace(faulty.faults, errors=None, links={}, outages=[
+        replace(faulty.faults.outages[0], start=1 << 40, end=None)])
+    assert_same(run(machine, 2), run(replace(machine, faults=absent), 2))

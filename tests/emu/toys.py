@@ -1,23 +1,28 @@
 """Small tiles with the signatures of the real ones: enough traffic of every kind to test an engine.
 
 The network tile sends flits read from memory to a link port, passes on those that have hops left,
-writes the others to memory, sets timers, and asks the compute tile for copies. Links have no
-credits: a test sends no more than the queues hold.
+writes the others to memory, sets timers, notes when a link goes up or down, and asks the compute
+tile for copies. The switch tile passes flits on from one port to another. Links have no credits: a
+test sends no more than the queues hold.
 """
 
-from amaranth.hdl import Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 
 from hdl.layouts import CYCLE_BITS, link_word
-from hdl.params import CardParams
-from hdl.ports import ComputeSignature, NetworkSignature
+from hdl.params import CardParams, SwitchParams
+from hdl.ports import ComputeSignature, NetworkSignature, SwitchSignature
 
-__all__ = ["BASE", "COMPLETIONS", "COPY", "FETCH", "FETCHED", "NODE", "RECEIVED", "SEND", "STAMP",
-           "STARTED", "TIMER", "ToyComputeTile", "ToyNetworkTile", "send_word"]
+__all__ = ["BASE", "COMPLETIONS", "COPY", "FETCH", "FETCHED", "NODE", "PASSED", "RECEIVED", "SEND",
+           "SIGNAL", "STAMP", "STARTED", "TIMER", "TURN", "ToyComputeTile", "ToyNetworkTile",
+           "ToySwitchTile", "send_word"]
 
-(NODE, BASE, RECEIVED, SEND, TIMER, STAMP, COPY, STARTED, FETCH, FETCHED,
- COMPLETIONS) = range(0x00, 0x58, 8)
+(NODE, BASE, RECEIVED, SEND, TIMER, STAMP, COPY, STARTED, FETCH, FETCHED, COMPLETIONS,
+ SIGNAL) = range(0x00, 0x60, 8)
+#: Of the switch: the port to which a flit turns is the one it came by, exclusive-or this; and how
+#: many flits have passed.
+TURN, PASSED = 0x08, 0x10
 _NEVER = (1 << CYCLE_BITS) - 1
 _DEPTH = 64
 
@@ -46,6 +51,12 @@ class ToyNetworkTile(wiring.Component):
         started, fetched = Signal(CYCLE_BITS), Signal(64)
         completions = Signal(32)
         m.d.comb += host.completions.eq(completions)
+        # Links that are up, and the cycle in which that changed last.
+        ups, signal = Signal(links), Signal(CYCLE_BITS)
+        pins = Cat(link.up for link in self.links)
+        m.d.sync += ups.eq(pins)
+        with m.If(ups != pins):
+            m.d.sync += signal.eq(self.now)
 
         # Host registers.
         posted = host.valid & host.write
@@ -53,7 +64,7 @@ class ToyNetworkTile(wiring.Component):
         with m.Switch(host.address):
             for address, value in ((NODE, self.config.node), (BASE, base), (RECEIVED, received),
                                    (STAMP, stamp), (STARTED, started), (FETCHED, fetched),
-                                   (COMPLETIONS, completions)):
+                                   (COMPLETIONS, completions), (SIGNAL, Cat(signal, ups))):
                 with m.Case(address):
                     m.d.sync += host.read_data.eq(value)
             with m.Default():
@@ -199,4 +210,32 @@ class ToyComputeTile(wiring.Component):
                     m.next = "Take"
             take, wait = fsm.ongoing("Take"), fsm.ongoing("Wait")
         m.d.comb += [self.idle.eq(take | wait), self.wake.eq(_NEVER)]
+        return m
+
+
+class ToySwitchTile(wiring.Component):
+    """Passes flits on, a cycle after their arrival; it has no memory and one tile."""
+
+    def __init__(self, params: SwitchParams) -> None:
+        self.params = params
+        super().__init__(SwitchSignature(params))
+
+    def elaborate(self, platform):
+        m = Module()
+        host = self.host
+        turn, passed = Signal(range(self.params.radix), init=1), Signal(32)
+        m.d.sync += [host.read_valid.eq(host.valid & ~host.write),
+                     host.read_data.eq(Mux(host.address == NODE, self.node, passed))]
+        with m.If(host.valid & host.write & (host.address == TURN)):
+            m.d.sync += turn.eq(host.data)
+        words = [link.rx for link in self.links]
+        m.d.sync += passed.eq(passed + sum(word.strobe & word.valid for word in words))
+        for port, link in enumerate(self.links):
+            m.d.sync += [link.tx.strobe.eq(0), link.tx.valid.eq(0)]
+            for came, word in enumerate(words):
+                with m.If((turn == came ^ port) & word.strobe & word.valid):
+                    m.d.sync += link.tx.eq(word)
+        m.d.comb += [self.idle.eq(~(Cat(link.tx.strobe for link in self.links).any()
+                                    | host.read_valid)),
+                     self.wake.eq(_NEVER)]
         return m

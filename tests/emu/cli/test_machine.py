@@ -46,3 +46,26 @@ def test_the_demo_is_right_on_eight_cards(capsys: Any) -> None:
     assert abs(result["accuracy"] - result["accuracy_f32"]) <= 0.01
     assert result["cycles"] == sum(phase["cycles"] for phase in result["phases"])
     assert all(phase["cycles"] >= phase["bound_cycles"] > 0 for phase in result["phases"])
+
+
+ALLREDUCE = "run allreduce --topology ring:3 --preset small --bytes 16K --json -"
+
+
+def test_bit_errors_cost_replays_and_change_no_result(capsys: Any) -> None:
+    results = []
+    for variant in ("--link plain", "--link reliable", "--ber 2e-5"):
+        outcome = invoke(capsys, f"{ALLREDUCE} {variant}")
+        assert outcome.status == 0, outcome.err
+        results.append(json.loads(outcome.out))
+        assert results[-1]["verified"] is True
+    plain, reliable, struck = results
+    assert plain["cycles"] == reliable["cycles"] < struck["cycles"]
+    assert plain["replays"] == reliable["replays"] == 0 < struck["replays"]
+
+
+@pytest.mark.parametrize("options", ["--fail 0:+x@700", "--fail 1:-x@700-900 --deadline 3000"])
+def test_a_cable_that_fails_is_named_and_nothing_hangs(options: str, capsys: Any) -> None:
+    outcome = invoke(capsys, f"{ALLREDUCE} {options}")
+    assert outcome.status == 1 and outcome.out == ""
+    assert "dead link" in outcome.error
+    assert "0:+x" in outcome.error or "1:-x" in outcome.error

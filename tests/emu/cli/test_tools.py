@@ -14,7 +14,10 @@ from emu.toolchain import find_toolchain
 from .invoke import invoke
 
 
-@pytest.mark.parametrize("tile", ["network", "compute", "card"])
+@pytest.mark.parametrize("tile", [
+    "network", "compute", "card", "traffic",
+    # One of 48 ports, whatever the preset.
+    pytest.param("switch", marks=pytest.mark.slow)])
 def test_verilog_writes_the_tile_and_its_manifest(tile: str, capsys: Any, tmp_path: Path) -> None:
     outcome = invoke(capsys, f"verilog {tile} -o {tmp_path / 'tile.v'} --preset small --json -")
     assert outcome.status == 0, outcome.err

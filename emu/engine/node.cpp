@@ -1,0 +1,287 @@
+#include "node.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace supernode {
+
+Node::Node(unsigned number, const NodeSpec& spec, std::vector<Tile> given,
+           const Settings& settings, EventLog& log, uint64_t& next, uint64_t& progress)
+    : number{number},
+      name{spec.name},
+      tiles{std::move(given)},
+      next{next},
+      log_{log},
+      progress_{progress},
+      memory_{number, name, spec, 4 * front().link_format.payload_words, settings},
+      format_{front().link_format},
+      host_pins_{front().host},
+      host_times_{sizeof(HostOperation), 16},
+      skip_from_{settings.skip_idle && tiles[0].model ? settling_cycles : NEVER} {
+    links.resize(front().links.size());
+    // Memory ports are numbered tile by tile, in the order of the manifest: the order in which
+    // writes of one cycle reach memory.
+    unsigned port = 0;
+    for (Tile& tile : tiles) {
+        for (const ReadPins& pins : tile.pins->reads) tile.reads.emplace_back(pins, port++, memory_);
+        for (const WritePins& pins : tile.pins->writes)
+            tile.writes.emplace_back(pins, port++, memory_);
+    }
+    has_memory_ = port;
+    if (has_memory_ && !spec.memory) throw std::runtime_error(name + " needs memory");
+    join_streams();
+}
+
+void Node::join_streams() {
+    for (unsigned first = 0; first < tiles.size(); ++first) {
+        for (const Stream& one : tiles[first].pins->streams) {
+            if (!tiles[first].model) {
+                joints.push_back({first, one.pins, {}});
+                continue;
+            }
+            for (unsigned second = first + 1; second < tiles.size(); ++second)
+                for (const Stream& other : tiles[second].pins->streams)
+                    if (one.name == other.name)
+                        joints.push_back(one.out ? Joint{second, one.pins, other.pins}
+                                                 : Joint{first, other.pins, one.pins});
+        }
+    }
+}
+
+void Node::refresh() {
+    for (Tile& tile : tiles) tile.refresh();
+}
+
+bool Node::resting() const {
+    for (const Tile& tile : tiles)
+        if (!tile.idle) return false;
+    return true;
+}
+
+void Node::run(uint64_t start, uint64_t end) {
+    for (uint64_t t = start; t < end; ++t) {
+        const bool skip = t >= skip_from_;
+        if (skip && resting()) {
+            const uint64_t event = next_event(t);
+            if (event >= end) {
+                next = event;
+                return;
+            }
+            t = event;
+        }
+        const unsigned stirred = exchange(t);
+        bool evaluated = false;
+        for (unsigned index = 0; index < tiles.size(); ++index) {
+            Tile& tile = tiles[index];
+            if (skip && tile.quiet(t) && !(stirred >> index & 1)) continue;
+            tile.model->edge(t);
+            tile.refresh();
+            ++tile.evaluations;
+            evaluated = true;
+        }
+        stepped += evaluated;
+    }
+    next = end >= skip_from_ && resting() ? next_event(end) : end;
+}
+
+uint64_t Node::next_event(uint64_t t) const {
+    uint64_t event = std::min(host_times_.front_time(), signal_time_);
+    for (const LinkPort& port : links)
+        if (port.in) event = std::min(event, port.in->words.front_time());
+    for (const Tile& tile : tiles) {
+        for (const ReadPort& port : tile.reads) event = std::min(event, port.due());
+        event = std::min(event, tile.idle ? tile.wake : t);
+    }
+    return std::max(event, t);
+}
+
+unsigned Node::exchange(uint64_t t) {
+    unsigned stirred = 0;
+    if (loud(tiles[0], t)) send(t);
+    stirred |= receive(t);
+    if (host_pins_.valid) stirred |= host(t);
+    if (signal_time_ <= t) [[unlikely]] stirred |= signal(t);
+    if (has_memory_) stirred |= memory(t);
+    if (!joints.empty()) stirred |= streams(t);
+    return stirred;
+}
+
+void Node::send(uint64_t t) {
+    // Locals, because the compiler cannot know that a word is not one of these members.
+    const LinkPins* pins = front().links.data();
+    const unsigned count = links.size(), words = format_.words;
+    const uint64_t strobe = format_.strobe, valid = format_.valid;
+    const bool apart = tiles[0].model, logged = log_.enabled;
+    uint64_t flits = 0;
+    for (unsigned port = 0; port < count; ++port) {
+        const uint32_t* word = pins[port].tx;
+        const uint64_t control = format_.control_bits(word);
+        if (!apart) std::memset(pins[port].fault, 0, 4 * words);
+        if (!(control & strobe)) continue;
+        const bool flit = control & valid;
+        if (logged) log_link(t, port, control, word);
+        Link* link = links[port].out;
+        if (!link) {
+            if (flit)
+                throw std::runtime_error(name + " sent a flit to link port " +
+                                         std::to_string(port) + ", which leads nowhere");
+            continue;
+        }
+        ++link->counts.words;
+        link->counts.flits += flit;
+        flits += flit;
+        bool struck = false;
+        if (link->faults && !passes(t, port, flit, struck)) continue;
+        uint32_t* target = pins[port].fault;
+        if (apart) {
+            const uint64_t arrival = t + link->spec.latency;
+            target = reinterpret_cast<uint32_t*>(link->words.push(arrival));
+            copy_words(target, word, words);
+            link->next = std::min(link->next, arrival);
+        }
+        if (struck) link->faults->errors.flip(t, target);
+    }
+    progress_ += flits;
+}
+
+bool Node::passes(uint64_t t, unsigned port, bool flit, bool& struck) {
+    Link& link = *links[port].out;
+    if (link.faults->down(t, t + link.spec.latency)) {
+        ++link.counts.lost;
+        if (log_.enabled) log_.add(t, number, port, EventKind::lost, 0, 0);
+        return false;
+    }
+    struck = link.faults->errors.strikes(t);
+    if (struck) {
+        ++link.counts.corrupted;
+        link.counts.corrupted_flits += flit;
+        if (log_.enabled) log_.add(t, number, port, EventKind::corrupt, 0, 0);
+    }
+    return true;
+}
+
+bool Node::receive(uint64_t t) {
+    const LinkPins* pins = front().links.data();
+    const unsigned count = links.size(), words = format_.words;
+    bool received = false;
+    for (unsigned port = 0; port < count; ++port) {
+        LinkPort& link = links[port];
+        if (link.in && link.in->words.front_time() == t) {
+            copy_words(pins[port].rx, link.in->words.front(), words);
+            link.in->words.pop();
+            link.receiving = received = true;
+        } else if (link.receiving) {
+            std::memset(pins[port].rx, 0, 4 * words);
+            link.receiving = false;
+        }
+    }
+    return received;
+}
+
+bool Node::host(uint64_t t) {
+    if (loud(tiles[0], t) && *host_pins_.read_valid) {
+        host_results.push_back(*host_pins_.read_data);
+        --host_reads_pending;
+        if (log_.enabled)
+            log_.add(t, number, 0, EventKind::host_result, *host_pins_.read_data, 0);
+    }
+    if (host_times_.front_time() > t) {
+        if (host_driven_) *host_pins_.valid = host_driven_ = false;
+        return false;
+    }
+    HostOperation operation;
+    std::memcpy(&operation, host_times_.front(), sizeof operation);
+    host_times_.pop();
+    *host_pins_.valid = host_driven_ = true;
+    *host_pins_.write = operation.write;
+    *host_pins_.address = operation.address;
+    *host_pins_.data = operation.data;
+    ++progress_;
+    if (log_.enabled)
+        log_.add(t, number, 0, operation.write ? EventKind::host_write : EventKind::host_read,
+                 operation.address, operation.data);
+    return true;
+}
+
+bool Node::signal(uint64_t t) {
+    while (next_signal_ < signals_.size() && signals_[next_signal_].cycle <= t) {
+        const Signal& change = signals_[next_signal_++];
+        *front().links[change.port].up = change.level;
+        if (log_.enabled)
+            log_.add(t, number, change.port, EventKind::signal, change.level, 0);
+    }
+    signal_time_ = next_signal_ < signals_.size() ? signals_[next_signal_].cycle : NEVER;
+    skip_from_ = std::max(skip_from_, t + settling_cycles);
+    return true;
+}
+
+unsigned Node::memory(uint64_t t) {
+    unsigned stirred = 0;
+    for (unsigned index = 0; index < tiles.size(); ++index) {
+        const bool asks = loud(tiles[index], t);
+        for (ReadPort& port : tiles[index].reads) {
+            if (port.respond(t, log_)) {
+                stirred |= 1u << index;
+                ++progress_;
+            }
+            if (asks) progress_ += port.request(t, log_);
+        }
+    }
+    for (Tile& tile : tiles) {
+        if (!loud(tile, t)) continue;
+        for (WritePort& port : tile.writes) progress_ += port.request(t, log_);
+    }
+    return stirred;
+}
+
+unsigned Node::streams(uint64_t t) {
+    bool loud_ones = streaming_;
+    for (const Tile& tile : tiles) loud_ones |= loud(tile, t);
+    if (!loud_ones) return 0;
+    streaming_ = false;
+    unsigned stirred = 0;
+    for (unsigned index = 0; index < joints.size(); ++index) {
+        const Joint& joint = joints[index];
+        if (joint.in.valid) {
+            *joint.in.valid = *joint.out.valid;
+            *joint.out.ready = *joint.in.ready;
+        }
+        if (!*joint.out.valid) continue;
+        streaming_ = true;  // the sink's pins are to be cleared again
+        if (joint.in.valid) *joint.in.payload = *joint.out.payload;
+        stirred |= 1u << joint.sink;
+        if (!*joint.out.ready) continue;
+        ++progress_;
+        if (log_.enabled) log_.add(t, number, index, EventKind::stream, *joint.out.payload, 0);
+    }
+    return stirred;
+}
+
+void Node::host_operation(uint64_t now, HostOperation operation) {
+    if (!host_pins_.valid) throw std::runtime_error(name + " has no host port");
+    const uint64_t cycle = std::max(now, host_free_);
+    host_free_ = cycle + 1;
+    std::memcpy(host_times_.push(cycle), &operation, sizeof operation);
+    if (!operation.write) ++host_reads_pending;
+    next = std::min(next, cycle);
+}
+
+void Node::add_signal(uint64_t cycle, unsigned port, bool level) {
+    signals_.push_back({cycle, port, level});
+    std::stable_sort(signals_.begin(), signals_.end(),
+                     [](const Signal& a, const Signal& b) { return a.cycle < b.cycle; });
+    signal_time_ = signals_.front().cycle;
+}
+
+void Node::log_link(uint64_t t, unsigned port, uint64_t control, const uint32_t* word) {
+    uint64_t meaning = control & format_.control;
+    if (!(control & format_.valid)) meaning &= ~format_.flit;
+    if (!(control & format_.has_credit)) meaning &= ~format_.credit;
+    if (!(control & format_.has_ack)) meaning &= ~format_.ack;
+    const bool payload = control & (format_.valid | format_.start);
+    log_.add(t, number, port, EventKind::link, meaning,
+             payload ? digest(reinterpret_cast<const uint8_t*>(word), 4 * format_.payload_words)
+                     : 0);
+}
+
+}  // namespace supernode

@@ -1,0 +1,144 @@
+// One node: its tiles, its memory if it has one, the host's side of it, and its link ports.
+//
+// A cycle has two halves. `exchange` reads the outputs of cycle t, which are functions of registers
+// alone, and from them computes the inputs of cycle t; then every tile that may change gets its
+// clock edge. A tile is left out while it says `idle`, nothing arrives, and cycle t is before its
+// `wake`.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "faults.hpp"
+#include "log.hpp"
+#include "memory.hpp"
+#include "pins.hpp"
+#include "ring.hpp"
+#include "settings.hpp"
+
+namespace supernode {
+
+// One tile as its node runs it.
+struct Tile {
+    Model* model = nullptr;  // null in a flat fabric, where all tiles share one
+    TilePins* pins = nullptr;
+    bool idle = false;
+    uint64_t wake = 0;
+    uint64_t evaluations = 0;
+    std::vector<ReadPort> reads;
+    std::vector<WritePort> writes;
+
+    void refresh() {
+        idle = *pins->idle;
+        wake = *pins->wake == no_wake ? NEVER : *pins->wake;
+    }
+    bool quiet(uint64_t t) const { return idle && t < wake; }
+};
+
+// One directed link: the words on their way, what befalls them, and what it has carried.
+struct Link {
+    const LinkSpec spec;
+    uint64_t& next;  // that of the node it leads to
+    TimedRing words;
+    std::unique_ptr<Faults> faults;  // null: it carries everything as it is
+    LinkCounts counts{};
+
+    Link(const LinkSpec& spec, const LinkFormat& format, uint64_t& next)
+        : spec{spec}, next{next}, words{4 * format.words, spec.latency + 1} {}
+};
+
+struct LinkPort {
+    Link* out = nullptr;
+    Link* in = nullptr;
+    bool receiving = false;  // the rx pins hold a word
+};
+
+// A stream from one tile to another; `in` is null where they are joined inside their model.
+struct Joint {
+    unsigned sink;
+    StreamPins out, in;
+};
+
+struct HostOperation {
+    bool write;
+    uint16_t address;
+    uint64_t data;
+};
+
+class Node {
+  public:
+    // Pins that are taken through registers reach them in the first cycles, whatever `idle` says
+    // by then.
+    static constexpr uint64_t settling_cycles = 8;
+
+    Node(unsigned number, const NodeSpec& spec, std::vector<Tile> tiles, const Settings& settings,
+         EventLog& log, uint64_t& next, uint64_t& progress);
+    Node(const Node&) = delete;
+
+    // Runs cycles [start, end), skipping those in which nothing can happen.
+    void run(uint64_t start, uint64_t end);
+    // Computes the inputs of cycle t; a bit per tile that received something.
+    unsigned exchange(uint64_t t);
+    void refresh();
+    // First cycle from t on in which this node, left alone, could change.
+    uint64_t next_event(uint64_t t) const;
+
+    void host_operation(uint64_t now, HostOperation operation);
+    uint32_t completions() const { return host_pins_.valid ? *host_pins_.completions : 0; }
+    // The `up` pin of a link port changes in a cycle to come.
+    void add_signal(uint64_t cycle, unsigned port, bool level);
+    TilePins& front() const { return *tiles[0].pins; }
+
+    const unsigned number;
+    const std::string name;
+    std::vector<Tile> tiles;
+    std::vector<LinkPort> links;
+    std::vector<Joint> joints;
+    std::deque<uint64_t> host_results;
+    uint64_t host_reads_pending = 0;
+    uint64_t stepped = 0;  // cycles in which a tile was evaluated
+    // No event before this cycle. The scheduler keeps these of all nodes side by side, so that a
+    // window over many sleeping nodes touches few cache lines.
+    uint64_t& next;
+
+    uint64_t host_pending() const { return host_times_.size(); }
+
+  private:
+    struct Signal {
+        uint64_t cycle;
+        unsigned port;
+        bool level;
+    };
+
+    void join_streams();
+    bool resting() const;
+    // An idle tile's outputs are empty and need no look. Where nothing is skipped they get one all
+    // the same, so that a tile whose `idle` lies is found by comparing the two ways to run it.
+    bool loud(const Tile& tile, uint64_t t) const { return t < skip_from_ || !tile.idle; }
+    void send(uint64_t t);
+    // False if the word is lost; sets `struck` if bits of it are to be flipped.
+    bool passes(uint64_t t, unsigned port, bool flit, bool& struck);
+    bool receive(uint64_t t);
+    bool host(uint64_t t);
+    bool signal(uint64_t t);
+    unsigned memory(uint64_t t);
+    unsigned streams(uint64_t t);
+    void log_link(uint64_t t, unsigned port, uint64_t control, const uint32_t* word);
+
+    EventLog& log_;
+    uint64_t& progress_;  // flits, memory and host accesses, transfers between tiles
+    Memory memory_;
+    LinkFormat format_;
+    HostPins host_pins_;
+    TimedRing host_times_;
+    uint64_t host_free_ = 0;
+    bool host_driven_ = false, streaming_ = false, has_memory_ = false;
+    uint64_t skip_from_;
+    std::vector<Signal> signals_;  // in rising order; those before next_signal_ are past
+    size_t next_signal_ = 0;
+    uint64_t signal_time_ = NEVER;
+};
+
+}  // namespace supernode

@@ -1,0 +1,335 @@
+"""Nodes and links on the C++ engine: any mix of kinds, with time, host ports, memory and faults.
+
+What drivers need on top of this is :class:`~emu.emulator.EngineBackend`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hdl.topology import Link
+
+from .build import Progress
+from .faults import Faults
+from .kinds import Made, NodeKind, make
+from .library import (
+    EVENT,
+    LINK_COUNTS,
+    NEVER,
+    Condition,
+    Field,
+    LinkSpec,
+    NodeSpec,
+    NodeStatus,
+    Outcome,
+    Settings,
+    TileStatus,
+    load_engine,
+)
+from .memory import CardMemory
+from .statistics import FabricStatistics, LinkStatistics
+
+__all__ = ["EngineError", "Fabric", "FabricStatistics", "LinkStatistics", "NodeKind", "PATIENCE"]
+
+#: Cycles in which nodes are busy and nothing moves, after which a wait gives up.
+PATIENCE = 1_000_000
+#: Wall time after which a run returns to Python, where an interrupt is noticed.
+_SLICE_S = 0.05
+#: Boundaries within which a register read must have returned.
+_READ_QUANTA = 1000
+
+
+class EngineError(RuntimeError):
+    """The hardware broke a rule, such as an access beyond its memory; the run is over."""
+
+
+class Fabric:
+    """Nodes and links, running.
+
+    Parameters
+    ----------
+    kinds : sequence of NodeKind
+        One per node.
+    links : sequence of Link
+    latency : sequence of int
+        Of each link, in cycles.
+    quantum : int
+        Cycles between the instants at which the host sees and acts.
+    window : int, optional
+        Cycles that a node is run ahead of the others; at most, and by default, the smallest latency
+        of a link, or a quantum without links. Results do not depend on it.
+    seed : int
+        Of memory stalls and faults.
+    event_log : bool
+        Record what :meth:`event_log` returns.
+    skip_idle : bool
+        Leave out tiles that cannot change. Results do not depend on it.
+    memory_bytes : int
+        Of each node whose tiles have memory ports, a multiple of 4096.
+    stall_rate : float
+        Memory ports refuse requests and hold responses in this share of cycles.
+    faults : Faults, optional
+    flat : bool
+        Run all nodes, which must be equal cards, as one Verilog design: slow to build, equal in
+        every event.
+    progress : callable, optional
+        Hears what is being built.
+
+    Between construction and :meth:`start`, inputs get their values by :meth:`set_value`.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is out of range.
+    BuildError, ToolchainError
+        If the engine cannot be built.
+    """
+
+    def __init__(self, kinds: Sequence[NodeKind], links: Sequence[Link], *,
+                 latency: Sequence[int], quantum: int = 64, window: int | None = None,
+                 seed: int = 0, event_log: bool = False, skip_idle: bool = True,
+                 memory_bytes: int = 0, stall_rate: float = 0.0, faults: Faults | None = None,
+                 flat: bool = False, progress: Progress | None = None) -> None:
+        self._fabric: int | None = None
+        self.kinds, self.links = tuple(kinds), tuple(links)
+        smallest = min(latency, default=quantum)
+        window = smallest if window is None else window
+        if not 1 <= window <= smallest:
+            raise ValueError(f"window must be from 1 to the link latency {smallest}, not {window}")
+        if not 0 <= stall_rate < 1:
+            raise ValueError(f"stall_rate must be at least 0 and below 1, not {stall_rate}")
+        if memory_bytes < 0 or memory_bytes % 4096 or memory_bytes > 1 << 48:
+            raise ValueError("memory_bytes must be a multiple of 4096 up to 2**48, not "
+                             f"{memory_bytes}")
+        faults = faults or Faults()
+        outages = faults.outages_of(self.links)
+        self._wall = 0.0
+        #: Called with the present cycle, some times a second while time passes.
+        self.watcher: Callable[[int], None] | None = None
+        engine, made = make(self.kinds, self.links, latency, flat=flat, progress=progress)
+        self._made = [made[kind] for kind in self.kinds]
+        self._library = load_engine(Path(engine))
+        self._fabric = self._library.sn_create(Settings(
+            nodes=len(self.kinds), window=window, quantum=quantum, flat=flat, skip_idle=skip_idle,
+            event_log=event_log, seed=seed % (1 << 64), stall_rate=stall_rate, patience=PATIENCE))
+        self._memories: list[CardMemory | None] = []
+        self._names: list[str] = []
+        self._alike: Counter[str] = Counter()
+        for kind, each in zip(self.kinds, self._made, strict=True):
+            self._add_node(kind, each, memory_bytes)
+        for link, cycles in zip(self.links, latency, strict=True):
+            self._connect(link, cycles)
+            self._break(link, faults, outages.get(link, []))
+
+    def set_value(self, node: int, tile: str, role: str, value: bytes) -> None:
+        """Set an input of a node's tile, such as ``config.node``, to a little-endian value."""
+        index = [name for name, _ in self.kinds[node].tiles].index(tile)
+        self._check(self._library.sn_set_value(self._open(), node, index, role.encode(), value,
+                                               len(value)))
+
+    def start(self) -> None:
+        """Reset every tile; cycle 0 is next."""
+        self._check(self._library.sn_start(self._open()))
+
+    # Time.
+
+    @property
+    def cycle(self) -> int:
+        """The host's present: a multiple of the quantum."""
+        return self._library.sn_cycle(self._open())
+
+    def advance(self, cycles: int) -> None:
+        """Let at least ``cycles`` cycles pass, up to the next instant at which the host acts."""
+        self.run((), self.cycle + cycles)
+
+    def run(self, conditions: Sequence[tuple[int, int]], deadline: int) -> Outcome:
+        """Let time pass until, for every condition (node, total), the node's total of completions
+        has come to ``total``, modulo 2^32; at the most until cycle ``deadline``, which alone ends a
+        run without conditions.
+
+        Raises
+        ------
+        EngineError
+            If the hardware broke a rule.
+        """
+        fabric = self._open()
+        array = (Condition * len(conditions))(
+            *(Condition(node, total & 0xFFFF_FFFF) for node, total in conditions))
+        outcome = Outcome.SLICE
+        while outcome is Outcome.SLICE:
+            start = time.perf_counter()
+            outcome = Outcome(self._library.sn_run(fabric, array, len(conditions), deadline,
+                                                   _SLICE_S))
+            self._wall += time.perf_counter() - start
+            if self.watcher is not None:
+                self.watcher(self.cycle)
+        if outcome is Outcome.FAILED:
+            raise EngineError(self._library.sn_error(fabric).decode())
+        return outcome
+
+    # Host ports and memory.
+
+    def host_write(self, node: int, offset: int, value: int) -> None:
+        """Write a 64-bit register. Posted: writes made at one instant reach each node in order, one
+        per cycle from that instant on, on all nodes at once."""
+        self._check(self._library.sn_host_operation(self._open(), node, True, offset,
+                                                    value & (1 << 64) - 1))
+
+    def host_read(self, node: int, offset: int) -> int:
+        """Read a 64-bit register after all earlier writes; time passes."""
+        return self.host_read_many([(node, offset)])[0]
+
+    def host_read_many(self, requests: Sequence[tuple[int, int]]) -> list[int]:
+        """Read registers (node, offset), on all nodes at once and one per cycle on each."""
+        for node, offset in requests:
+            self._check(self._library.sn_host_operation(self._open(), node, False, offset, 0))
+        asked = Counter(node for node, _ in requests)
+        values: dict[int, list[int]] = {node: [] for node in asked}
+        value = ctypes.c_uint64()
+        for _ in range(_READ_QUANTA + len(requests)):
+            waiting = [node for node in values if len(values[node]) < asked[node]]
+            if not waiting:
+                break
+            self.advance(1)
+            for node in waiting:
+                while self._library.sn_host_result(self._fabric, node, value):
+                    values[node].append(value.value)
+        else:
+            raise EngineError(f"{self.name(waiting[0])}: no result of reading a register")
+        results = {node: iter(found) for node, found in values.items()}
+        return [next(results[node]) for node, _ in requests]
+
+    def memory_view(self, node: int) -> np.ndarray:
+        """The memory of a node as a uint8 array, shared with the machine."""
+        memory = self._memories[node]
+        if memory is None:
+            raise ValueError(f"{self.name(node)} has no memory")
+        return memory.view
+
+    # What there is to see.
+
+    def name(self, node: int) -> str:
+        """What messages call a node: its kind and its number among those called alike."""
+        return self._names[node]
+
+    def status(self, node: int) -> NodeStatus:
+        """What a node is doing."""
+        status = NodeStatus()
+        self._library.sn_node_status(self._open(), node, status)
+        return status
+
+    def tile_statuses(self, node: int) -> list[tuple[str, TileStatus]]:
+        """What each tile of a node, given with its name, is doing."""
+        found = []
+        for index, (name, _) in enumerate(self.kinds[node].tiles):
+            found.append((name, TileStatus()))
+            self._library.sn_tile_status(self._open(), node, index, found[-1][1])
+        return found
+
+    def blocked_streams(self, node: int) -> list[str]:
+        """Streams between a node's tiles that have something to give and nobody who takes it."""
+        bits = self.status(node).streams_blocked
+        names = self._made[node].streams
+        return [name for index, name in enumerate(names) if bits >> index & 1]
+
+    def statistics(self) -> FabricStatistics:
+        """What the run has cost so far."""
+        nodes = len(self.kinds)
+        tiles = max((len(kind.tiles) for kind in self.kinds), default=0)
+        stepped = np.zeros(nodes, np.uint64)
+        evaluations = tuple(np.zeros(nodes, np.uint64) for _ in range(tiles))
+        self._library.sn_stepped(self._open(), stepped.ctypes.data)
+        for index, counts in enumerate(evaluations):
+            self._library.sn_evaluations(self._fabric, index, counts.ctypes.data)
+        return FabricStatistics(self.cycle, stepped, evaluations, self._wall)
+
+    def link_statistics(self) -> tuple[LinkStatistics, ...]:
+        """What the links have carried so far, in their order."""
+        counts = np.zeros(len(self.links), LINK_COUNTS)
+        self._library.sn_link_counts(self._open(), counts.ctypes.data)
+        return tuple(
+            LinkStatistics(link.source, link.source_port, link.target, link.target_port, *found)
+            for link, found in zip(self.links, counts.tolist(), strict=True))
+
+    def error_bits(self, node: int, port: int, cycle: int) -> int:
+        """The bits that would be flipped of a word that leaves the node's port in a cycle."""
+        words = np.zeros(64, np.uint32)
+        self._library.sn_error_bits(self._open(), node, port, cycle, words.ctypes.data)
+        return int.from_bytes(words.tobytes(), "little")
+
+    def exercise(self, tile: int, count: int) -> None:
+        """Evaluate a tile of every node ``count`` times, out of time: harmless at rest."""
+        for node in range(len(self.kinds)):
+            self._library.sn_exercise(self._open(), node, tile, count)
+
+    def event_log(self) -> np.ndarray:
+        """Everything that happened on the boundaries of the nodes, as :data:`~emu.library.EVENT`
+        records sorted by cycle, node, port and kind; empty unless it was asked for."""
+        start = ctypes.c_void_p()
+        count = self._library.sn_log(self._open(), start)
+        if not count:
+            return np.zeros(0, EVENT)
+        raw = (ctypes.c_char * (count * EVENT.itemsize)).from_address(start.value or 0)
+        return np.frombuffer(raw, EVENT).copy()
+
+    def close(self) -> None:
+        """Release the machine; views of memory stay."""
+        if self._fabric is not None:
+            self._library.sn_destroy(self._fabric)
+            self._fabric = None
+
+    # Building it.
+
+    def _add_node(self, kind: NodeKind, made: Made, memory_bytes: int) -> None:
+        memory = CardMemory(memory_bytes) if made.memory and memory_bytes else None
+        self._memories.append(memory)
+        self._names.append(f"{kind.name} {self._alike[kind.name]}")
+        self._alike[kind.name] += 1
+        spec = NodeSpec(
+            name=self._names[-1].encode(), tiles=len(made.models),
+            models=(ctypes.c_char_p * len(made.models))(*(each.encode() for each in made.models)),
+            memory_latency=kind.params.memory.latency if memory else 0,
+            memory=memory.address if memory else None, memory_bytes=memory_bytes)
+        self._check(self._library.sn_add_node(self._fabric, spec))
+
+    def _connect(self, link: Link, latency: int) -> None:
+        for node, port in ((link.source, link.source_port), (link.target, link.target_port)):
+            ports = self._made[node].ports
+            if not 0 <= port < ports:
+                raise ValueError(f"{self.name(node)} has no port {port}: ports are 0 to "
+                                 f"{ports - 1}")
+        self._check(self._library.sn_connect(self._fabric, LinkSpec(
+            link.source, link.source_port, link.target, link.target_port, latency, 0)))
+
+    def _break(self, link: Link, faults: Faults,
+               outages: Sequence[tuple[int, int | None]]) -> None:
+        errors = faults.errors_of(link)
+        if errors is not None:
+            bits = errors.bits(self.kinds[link.source].params.link)
+            fields = (Field * len(bits))(*(Field(*each) for each in bits))
+            self._check(self._library.sn_set_errors(
+                self._fabric, link.source, link.source_port, fields, len(bits), errors.rate,
+                errors.burst))
+        for start, end in outages:
+            self._check(self._library.sn_add_outage(
+                self._fabric, link.source, link.source_port, start,
+                NEVER if end is None else end))
+
+    def _open(self) -> int:
+        if self._fabric is None:
+            raise RuntimeError("the machine is closed")
+        return self._fabric
+
+    def _check(self, result: int) -> None:
+        if result < 0:
+            raise EngineError(self._library.sn_error(self._fabric).decode())
+
+    def __del__(self) -> None:
+        if getattr(self, "_fabric", None) is not None:
+            self.close()

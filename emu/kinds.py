@@ -1,0 +1,99 @@
+"""Kinds of nodes: what a fabric is mixed of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hdl.flat import generate_flat
+from hdl.topology import Link
+from hdl.verilog import Generated
+
+from .build import Builder, Progress, model_name
+
+__all__ = ["Made", "NodeKind", "make"]
+
+
+@dataclass(frozen=True)
+class NodeKind:
+    """What a node is made of. Nodes with equal tiles and parameters share their models.
+
+    The first tile has the links and the host port. Tiles with streams of one name are joined by
+    them.
+    """
+
+    #: What messages call such a node.
+    name: str
+    #: Names of tiles, and functions that make them of the parameters.
+    tiles: tuple[tuple[str, Callable[[Any], Any]], ...]
+    #: With ``link`` and, for tiles with memory ports, ``memory``.
+    params: Any
+
+    @classmethod
+    def card(cls, params: Any) -> NodeKind:
+        """An accelerator card, of ``CardParams``."""
+        from hdl.card import ComputeTile, NetworkTile
+        return cls("card", (("network", NetworkTile), ("compute", ComputeTile)), params)
+
+    @classmethod
+    def switch(cls, params: Any) -> NodeKind:
+        """A crossbar switch, of ``SwitchParams``."""
+        from hdl.switch import SwitchTile
+        return cls("switch", (("switch", SwitchTile),), params)
+
+    @classmethod
+    def traffic(cls, params: Any) -> NodeKind:
+        """A node that makes and checks traffic, of ``TrafficParams``."""
+        from hdl.traffic import TrafficTile
+        return cls("traffic", (("traffic", TrafficTile),), params)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A kind, built: the models of its tiles in an engine, and what the engine asks about it."""
+
+    models: tuple[str, ...]
+    #: Link ports.
+    ports: int
+    #: A tile has memory ports.
+    memory: bool
+    #: Names of the streams between tiles, in the engine's order.
+    streams: tuple[str, ...]
+
+
+def make(kinds: Sequence[NodeKind], links: Sequence[Link], latency: Sequence[int], *, flat: bool,
+         progress: Progress | None) -> tuple[str, dict[NodeKind, Made]]:
+    """Build an engine for these nodes; return its file and what became of each kind.
+
+    Raises
+    ------
+    ValueError
+        If a flat design is asked for of anything but equal cards.
+    BuildError, ToolchainError
+        If the engine cannot be built.
+    """
+    distinct = list(dict.fromkeys(kinds))
+    if flat and (len(distinct) != 1 or distinct[0].name != "card"):
+        raise ValueError("a flat design has cards of one kind only, not "
+                         f"{', '.join(kind.name for kind in distinct)}")
+    builder = Builder(progress=progress)
+    tiles = {kind: [builder.verilog(factory, kind.params, name) for name, factory in kind.tiles]
+             for kind in distinct}
+    if flat:
+        (kind, (network, compute)), = tiles.items()
+        design = generate_flat(params=kind.params, cards=len(kinds), links=links, latency=latency,
+                               network=network, compute=compute)
+        made = {kind: _made((network, compute), (model_name(design),) * 2)}
+        return str(builder.engine([design])), made
+    made = {kind: _made(each, tuple(map(model_name, each))) for kind, each in tiles.items()}
+    return str(builder.engine(tile for each in tiles.values() for tile in each)), made
+
+
+def _made(tiles: Sequence[Generated], models: tuple[str, ...]) -> Made:
+    interfaces = [entry for tile in tiles for entry in tile.manifest["interfaces"]]
+    first = tiles[0].manifest["interfaces"]
+    return Made(models, ports=sum(entry["kind"] == "link" for entry in first),
+                memory=any(entry["kind"] in ("read", "write") for entry in interfaces),
+                streams=tuple(dict.fromkeys(entry["path"] for entry in interfaces
+                                            if entry["kind"] == "stream")))

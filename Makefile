@@ -3,6 +3,8 @@
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
+#: Tables that "make bench" writes; all if empty.
+TABLES ?=
 #: Test processes; each builds and runs one simulation at a time.
 JOBS ?= 2
 
@@ -31,8 +33,8 @@ test: $(STAMP) ## the tests, without those marked slow
 test-slow: $(STAMP) ## the tests marked slow
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
 
-bench: $(STAMP) ## the tables of docs/performance.md
-	$(BIN)/python -m bench
+bench: $(STAMP) ## the tables in docs/; BOOKSIM=PATH runs a BookSim 2 binary beside them
+	$(if $(BOOKSIM),BOOKSIM='$(BOOKSIM)') $(BIN)/python -m bench $(TABLES)
 
 verilog: $(STAMP) ## the tiles as Verilog, with manifests, in build/verilog
 	mkdir -p build/verilog

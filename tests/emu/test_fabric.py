@@ -146,9 +146,12 @@ def test_switches_have_their_tables_before_the_machine_is_handed_over():
     fabric.close()
     assert cycle % 4 == 0 and cycle >= len(writes) + 3  # a write counts three cycles later
     assert set(writes["node"]) == {4} and set(writes["kind"]) == {EventKind.HOST_WRITE}
-    assert set(writes["value"]) == {0x100} and np.array_equal(writes["cycle"], np.arange(5))
-    level, *entries = (unpack(RouteWrite, int(word)) for word in writes["digest"])
-    assert level["entry"] == 0 and unpack(RouteLevel, level["body"])["valid"] == 1
+    assert set(writes["value"]) == {0x100} and np.array_equal(writes["cycle"], np.arange(8))
+    words = [unpack(RouteWrite, int(word)) for word in writes["digest"]]
+    entries, levels = words[:4], words[4:]
+    assert [word["level"] for word in levels] == [0, 1, 2, 3]
+    assert [unpack(RouteLevel, word["body"])["valid"] for word in levels] == [1, 0, 0, 0]
+    assert not any(word["entry"] for word in levels)
     for card, entry in enumerate(entries):
         body = unpack(RouteEntry, entry["body"])
         assert (entry["entry"], body["index"], body["port"], body["every_input"]) == (

@@ -9,7 +9,7 @@ from math import sqrt
 
 import pytest
 
-from bench.link import PARAMS, Direction, bit_rate, resends, run_campaign, throughput
+from bench.link import PARAMS, Direction, bit_rate, resends, run_campaign
 from emu.fabric import Fabric, NodeKind
 from emu.faults import BitErrors, Faults, Outage
 from hdl.link.tester import REGISTERS, LinkTester, LinkTesterParams
@@ -30,8 +30,8 @@ def check(flits: int, found: tuple[Direction, ...], word_rate: float, latency: i
         per_turn = 2 * latency + 5
         assert abs(direction.replays - flits * resends(word_rate, latency)) \
             <= 3 * per_turn * sqrt(turns / (1 - word_rate)) + per_turn
-        low, high = (throughput(word_rate, latency, turns=turns + sign * 3 * sqrt(
-            turns / (1 - word_rate)), flits=flits) for sign in (1, -1))
+        spread = 3 * sqrt(turns / (1 - word_rate))
+        low, high = (1 / (1 + per_turn * (turns + sign * spread) / flits) for sign in (1, -1))
         assert low - 1e-3 <= direction.throughput <= high + 1e-3
 
 

@@ -17,7 +17,8 @@ good flits on average, and each new flit
 * in a link that carries new flits in the share 1 / (1 + (2 L + 5) p / (1 − p)) of its cycles.
 
 Hits are binomial, and replays negative binomial: σ is how many of their standard deviations what
-was counted lies above the formula. More than three end the run with an error.
+was counted lies above the formula. By chance one of the figures lies
+beyond three in every twentieth table; more than four end the run with an error.
 """
 
 from __future__ import annotations
@@ -189,7 +190,7 @@ def row(run: Run, found: Sequence[Direction], latency: int) -> list[str]:
                    for each in deviations(found, run.word_rate, latency))
     return [f"{run.word_rate:.0e}".replace("e-0", "e-"), run.fields, str(run.burst), f"{flits:,}",
             ", ".join(map(str, wrong)), f"{sum(direction.hit for direction in found):,}",
-            f"{flits * run.word_rate:,.0f}", hits,
+            f"{flits * run.word_rate:,.0f}" if alone else "–", hits,
             f"{sum(direction.replays for direction in found) / flits:.4%}",
             f"{resends(run.word_rate, latency):.4%}" if alone else "–", again,
             f"{sum(direction.throughput for direction in found) / len(found):.5f}",
@@ -200,7 +201,7 @@ def check(run: Run, found: Sequence[Direction], latency: int) -> None:
     """Raise RuntimeError unless all flits arrived as they should, at the cost of the formula."""
     if not all(each.clean for each in found):
         raise RuntimeError(f"flits were harmed: {found}")
-    if run.burst == 1 and max(map(abs, deviations(found, run.word_rate, latency))) > 3:
+    if run.burst == 1 and max(map(abs, deviations(found, run.word_rate, latency))) > 4:
         raise RuntimeError(f"not what the formulas say of {run}: {found}")
 
 

@@ -165,15 +165,13 @@ class Run:
     #: Words that err together.
     burst: int = 1
     seed: int = 1
-    #: Of the flits asked for.
-    share: float = 1.0
 
 
 RUNS: tuple[Run, ...] = (
     *(Run(rate) for rate in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)),
-    *(Run(rate, fields, seed=seed, share=0.1) for seed, fields in ((2, "acks"), (3, "credits"))
+    *(Run(rate, fields, seed=seed) for seed, fields in ((2, "acks"), (3, "credits"))
       for rate in (1e-4, 1e-2)),
-    *(Run(rate, burst=64, seed=4, share=0.1) for rate in (1e-4, 1e-2)),
+    *(Run(rate, burst=64, seed=4) for rate in (1e-4, 1e-2)),
 )
 _COLUMNS = ("word errs", "bits", "words", "flits", "lost, doubled, corrupted, overflow",
             "first sends hit", "expected", "σ", "sent again", "formula", "σ",
@@ -232,8 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.link", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--flits", type=float, default=1e8, metavar="N",
-                        help="of each run, both directions together; a tenth of it where only some "
-                             "bits or bursts err (default 1e8)")
+                        help="of each run, both directions together (default 1e8)")
     parser.add_argument("--keep", type=Path, metavar="FILE",
                         help="JSON of the results; runs that it has are not repeated")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="an SVG; needs matplotlib")
@@ -245,7 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("\n".join(lines), flush=True)
     results = []
     for run in RUNS:
-        flits = int(options.flits * run.share / 2)
+        flits = int(options.flits / 2)
         what = asdict(run) | {"flits": flits}
         known = next((each for each in kept if each["run"] == what), None)
         if known is None:

@@ -29,21 +29,37 @@ void reset(Model& model) {
 
 }  // namespace
 
+Model& Fabric::add_model(const std::string& name) {
+    models_.push_back(create(name));
+    return *models_.back();
+}
+
+Group& Fabric::group(const std::string& name) {
+    if (groups_.empty() || groups_.back()->model_name != name ||
+        groups_.back()->size() == groups_.back()->lanes())
+        groups_.push_back(
+            std::make_unique<Group>(name, settings_.flat ? nullptr : &add_model(name)));
+    return *groups_.back();
+}
+
 void Fabric::add_node(const NodeSpec& spec) {
     const unsigned number = nodes_.size();
+    Group& home = group(spec.models[0]);
     std::vector<Tile> tiles(spec.tiles);
     for (unsigned index = 0; index < spec.tiles; ++index) {
+        Tile& tile = tiles[index];
         if (settings_.flat) {
             if (!flat_) flat_ = create(spec.models[index]);
-            tiles[index].pins = &flat_->views.at(flat_views_++);
+            tile.pins = &flat_->views.at(flat_views_++);
             continue;
         }
-        models_.push_back(create(spec.models[index]));
-        tiles[index].model = models_.back().get();
-        tiles[index].pins = &models_.back()->views[0];
+        tile.model = index ? &add_model(spec.models[index]) : home.model;
+        tile.pins = &tile.model->views[index ? 0 : home.size()];
     }
     nodes_.push_back(std::make_unique<Node>(number, spec, std::move(tiles), settings_, log,
                                             next_.at(number), progress_));
+    home.add(*nodes_.back());
+    group_of_.push_back(&home);
 }
 
 void Fabric::connect(const LinkSpec& spec) {
@@ -155,8 +171,12 @@ void Fabric::run_quantum() {
 
 void Fabric::run_window(uint64_t start, uint64_t end) {
     if (!flat_) {
-        for (size_t number = 0; number < nodes_.size(); ++number)
-            if (next_[number] < end) nodes_[number]->run(start, end);
+        for (size_t number = 0; number < nodes_.size(); ++number) {
+            if (next_[number] >= end) continue;
+            Group& group = *group_of_[number];
+            group.run(start, end);
+            number = group.last();
+        }
         return;
     }
     for (uint64_t t = start; t < end; ++t) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "group.hpp"
 #include "node.hpp"
 #include "settings.hpp"
 
@@ -65,6 +66,9 @@ class Fabric {
   private:
     void run_quantum();
     void run_window(uint64_t start, uint64_t end);
+    Model& add_model(const std::string& name);
+    // The group in which the next node finds a lane of this model.
+    Group& group(const std::string& model);
     uint64_t next_event() const;
     Faults& faults(Link& link);
 
@@ -76,6 +80,8 @@ class Fabric {
     size_t flat_views_ = 0;  // of it, those that nodes have
     std::vector<std::unique_ptr<Model>> models_;
     std::vector<std::unique_ptr<Node>> nodes_;
+    std::vector<std::unique_ptr<Group>> groups_;
+    std::vector<Group*> group_of_;  // per node
     std::vector<std::unique_ptr<Link>> links_;  // in the order in which they were connected
 };
 

@@ -60,8 +60,7 @@ bool Node::resting() const {
 
 void Node::run(uint64_t start, uint64_t end) {
     for (uint64_t t = start; t < end; ++t) {
-        const bool skip = t >= skip_from_;
-        if (skip && resting()) {
+        if (t >= skip_from_ && resting()) {
             const uint64_t event = next_event(t);
             if (event >= end) {
                 next = event;
@@ -69,19 +68,35 @@ void Node::run(uint64_t start, uint64_t end) {
             }
             t = event;
         }
-        const unsigned stirred = exchange(t);
+        exchange(t);
         bool evaluated = false;
-        for (unsigned index = 0; index < tiles.size(); ++index) {
-            Tile& tile = tiles[index];
-            if (skip && tile.quiet(t) && !(stirred >> index & 1)) continue;
-            tile.model->edge(t);
-            tile.refresh();
-            ++tile.evaluations;
-            evaluated = true;
-        }
+        for (unsigned index = 0; index < tiles.size(); ++index)
+            if (stirs(index, t)) {
+                tiles[index].edge(t);
+                evaluated = true;
+            }
         stepped += evaluated;
     }
     next = end >= skip_from_ && resting() ? next_event(end) : end;
+}
+
+bool Node::begin(uint64_t t) {
+    exchange(t);
+    return stirs(0, t);
+}
+
+void Node::finish(uint64_t t) {
+    bool evaluated = stirs(0, t);
+    tiles[0].evaluations += evaluated;
+    tiles[0].refresh();
+    for (unsigned index = 1; index < tiles.size(); ++index)
+        if (stirs(index, t)) {
+            tiles[index].edge(t);
+            evaluated = true;
+        }
+    stepped += evaluated;
+    // The model goes on for other nodes, so pins that hold something are to be emptied.
+    next = t + 1 >= skip_from_ && resting() && !stirred_ ? next_event(t + 1) : t + 1;
 }
 
 uint64_t Node::next_event(uint64_t t) const {
@@ -95,15 +110,13 @@ uint64_t Node::next_event(uint64_t t) const {
     return std::max(event, t);
 }
 
-unsigned Node::exchange(uint64_t t) {
-    unsigned stirred = 0;
+void Node::exchange(uint64_t t) {
     if (loud(tiles[0], t)) send(t);
-    stirred |= receive(t);
-    if (host_pins_.valid) stirred |= host(t);
-    if (signal_time_ <= t) [[unlikely]] stirred |= signal(t);
-    if (has_memory_) stirred |= memory(t);
-    if (!joints.empty()) stirred |= streams(t);
-    return stirred;
+    stirred_ = receive(t);
+    if (host_pins_.valid) stirred_ |= host(t);
+    if (signal_time_ <= t) [[unlikely]] stirred_ |= signal(t);
+    if (has_memory_) stirred_ |= memory(t);
+    if (!joints.empty()) stirred_ |= streams(t);
 }
 
 void Node::send(uint64_t t) {
@@ -134,10 +147,8 @@ void Node::send(uint64_t t) {
         if (link->faults && !passes(t, port, flit, struck)) continue;
         uint32_t* target = pins[port].fault;
         if (apart) {
-            const uint64_t arrival = t + link->spec.latency;
-            target = reinterpret_cast<uint32_t*>(link->words.push(arrival));
+            target = link->send(t);
             copy_words(target, word, words);
-            link->next = std::min(link->next, arrival);
         }
         if (struck) link->faults->errors.flip(t, target);
     }

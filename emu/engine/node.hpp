@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "faults.hpp"
+#include "link.hpp"
 #include "log.hpp"
 #include "memory.hpp"
 #include "pins.hpp"
@@ -35,18 +35,11 @@ struct Tile {
         wake = *pins->wake == no_wake ? NEVER : *pins->wake;
     }
     bool quiet(uint64_t t) const { return idle && t < wake; }
-};
-
-// One directed link: the words on their way, what befalls them, and what it has carried.
-struct Link {
-    const LinkSpec spec;
-    uint64_t& next;  // that of the node it leads to
-    TimedRing words;
-    std::unique_ptr<Faults> faults;  // null: it carries everything as it is
-    LinkCounts counts{};
-
-    Link(const LinkSpec& spec, const LinkFormat& format, uint64_t& next)
-        : spec{spec}, next{next}, words{4 * format.words, spec.latency + 1} {}
+    void edge(uint64_t t) {
+        model->edge(t);
+        refresh();
+        ++evaluations;
+    }
 };
 
 struct LinkPort {
@@ -79,8 +72,12 @@ class Node {
 
     // Runs cycles [start, end), skipping those in which nothing can happen.
     void run(uint64_t start, uint64_t end);
-    // Computes the inputs of cycle t; a bit per tile that received something.
-    unsigned exchange(uint64_t t);
+    // The same for one cycle, where the first tile's model is shared with other nodes: `begin`
+    // computes inputs and says whether that tile is to get an edge, `finish` comes after it.
+    bool begin(uint64_t t);
+    void finish(uint64_t t);
+    // Computes the inputs of cycle t.
+    void exchange(uint64_t t);
     void refresh();
     // First cycle from t on in which this node, left alone, could change.
     uint64_t next_event(uint64_t t) const;
@@ -114,6 +111,10 @@ class Node {
 
     void join_streams();
     bool resting() const;
+    // Whether cycle t may change a tile that has received something, or not.
+    bool stirs(unsigned index, uint64_t t) const {
+        return t < skip_from_ || !tiles[index].quiet(t) || stirred_ >> index & 1;
+    }
     // An idle tile's outputs are empty and need no look. Where nothing is skipped they get one all
     // the same, so that a tile whose `idle` lies is found by comparing the two ways to run it.
     bool loud(const Tile& tile, uint64_t t) const { return t < skip_from_ || !tile.idle; }
@@ -136,6 +137,7 @@ class Node {
     uint64_t host_free_ = 0;
     bool host_driven_ = false, streaming_ = false, has_memory_ = false;
     uint64_t skip_from_;
+    unsigned stirred_ = 0;  // a bit per tile that receives something in this cycle
     std::vector<Signal> signals_;  // in rising order; those before next_signal_ are past
     size_t next_signal_ = 0;
     uint64_t signal_time_ = NEVER;

@@ -1,0 +1,34 @@
+#include "group.hpp"
+
+#include <algorithm>
+
+namespace supernode {
+
+void Group::run(uint64_t start, uint64_t end) {
+    if (lanes() == 1)
+        nodes_.front()->run(start, end);
+    else
+        run_lanes(start, end);
+}
+
+uint64_t Group::next() const {
+    // Nodes keep these side by side.
+    const uint64_t* first = &nodes_.front()->next;
+    return *std::min_element(first, first + nodes_.size());
+}
+
+void Group::run_lanes(uint64_t start, uint64_t end) {
+    for (uint64_t t = std::max(start, next()); t < end; t = std::max(t + 1, next())) {
+        awake_.clear();
+        bool stirred = false;
+        for (Node* node : nodes_) {
+            if (node->next > t) continue;
+            awake_.push_back(node);
+            stirred |= node->begin(t);
+        }
+        if (stirred) model->edge(t);
+        for (Node* node : awake_) node->finish(t);
+    }
+}
+
+}  // namespace supernode

@@ -1,0 +1,40 @@
+// What the scheduler runs: nodes that advance together through a window.
+//
+// Where the first tile of a node is a model of its own, a node is a group. A lane-parallel model is
+// the first tile of several nodes at once, a lane each, and one edge advances all of them; so these
+// nodes are a group. A lane whose node is at rest comes along for nothing: an idle tile with empty
+// inputs does not change.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "node.hpp"
+
+namespace supernode {
+
+class Group {
+  public:
+    // `model` is what the first tiles share; null where a fabric is one flat model.
+    Group(std::string model_name, Model* model) : model_name{std::move(model_name)}, model{model} {}
+
+    // Nodes come in the order of their numbers, without gaps.
+    void add(Node& node) { nodes_.push_back(&node); }
+    unsigned size() const { return nodes_.size(); }
+    unsigned last() const { return nodes_.back()->number; }
+    unsigned lanes() const { return model ? model->views.size() : 1; }
+    // Runs cycles [start, end), skipping those in which nothing can happen.
+    void run(uint64_t start, uint64_t end);
+
+    const std::string model_name;
+    Model* const model;
+
+  private:
+    void run_lanes(uint64_t start, uint64_t end);
+    uint64_t next() const;
+
+    std::vector<Node*> nodes_;
+    std::vector<Node*> awake_;
+};
+
+}  // namespace supernode

@@ -5,6 +5,8 @@ PYTHON ?= python3
 PYTEST_ARGS ?=
 #: Tables that "make bench" writes; all if empty.
 TABLES ?=
+#: Runs of "make test-seeds".
+SEEDS ?= 5
 #: Test processes; each builds and runs one simulation at a time.
 JOBS ?= 2
 
@@ -19,7 +21,7 @@ $(error the path of this checkout has a space, which Verilator's makefiles canno
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow bench verilog lint clean prerequisites
+.PHONY: help run test test-slow test-seeds bench verilog lint clean prerequisites
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -32,6 +34,10 @@ test: $(STAMP) ## the tests, without those marked slow
 
 test-slow: $(STAMP) ## the tests marked slow
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+
+test-seeds: $(STAMP) ## the tests of the hardware with SEEDS new seeds, one after the other
+	for run in $$(seq $(SEEDS)); do $(BIN)/python -m pytest -n $(JOBS) --dist loadfile \
+	  --seed random $(PYTEST_ARGS) tests/hdl tests/system || exit; done
 
 bench: $(STAMP) ## the tables in docs/; BOOKSIM=PATH runs a BookSim 2 binary beside them
 	$(if $(BOOKSIM),BOOKSIM='$(BOOKSIM)') $(BIN)/python -m bench $(TABLES)

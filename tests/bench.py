@@ -3,7 +3,7 @@
 A test file holds the bench's coroutines (``@cocotb.test()``) and a pytest function that calls
 :func:`run_bench` on its own module. Blocks are built once per content, in ``sim_build/bench``.
 
-Everything random comes from one seed, which is printed and can be given back.
+Everything random comes from the one seed of ``tests/conftest.py``, which is printed.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def run_bench(block: Any, module: str, *, testcase: str | list[str] | None = Non
                          log_file=folder / "build.log")
             done.touch()
             _keep_runtime(toolchain.version, folder)
-        test_seed = os.environ.get("SUPERNODE_SEED") or str(random.SystemRandom().getrandbits(32))
-        print(f"seed {test_seed} (repeat with SUPERNODE_SEED={test_seed})")
+        test_seed = os.environ["SUPERNODE_SEED"]
+        print(f"seed {test_seed} (repeat with --seed {test_seed})")
         work = folder / f"run-{os.getpid()}"
         results = runner.test(
             test_module=module, hdl_toplevel=top, build_dir=folder, test_dir=work,

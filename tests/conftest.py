@@ -1,14 +1,51 @@
-"""What holds for every test: the tools' versions are in the report's header."""
+"""What holds for every test: one seed for all that is random, and a report that names it.
+
+The seed is fixed, so that a change is judged by what it changes; ``--seed random`` draws a new one,
+which is how ``make test-seeds`` looks for what the fixed one does not show.
+"""
 
 from __future__ import annotations
 
+import os
+import random
+
+import pytest
+from hypothesis import settings
+
 from emu.toolchain import ToolchainError, find_toolchain
 
+settings.register_profile("repeatable", derandomize=True)
 
-def pytest_report_header() -> str:
-    """Name the Verilator that tests run on, or say why there is none."""
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seed", default=os.environ.get("SUPERNODE_SEED", "1"), metavar="N|random",
+                     help="of everything random in the tests (default: SUPERNODE_SEED, or 1)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    seed = config.getoption("seed")
+    if seed == "random":
+        seed = str(random.SystemRandom().getrandbits(32))
+    else:
+        settings.load_profile("repeatable")
+    if not seed.isdecimal() or int(seed) >= 1 << 32:
+        raise pytest.UsageError(f"--seed must be 'random' or from 0 to 2**32 - 1, not {seed!r}")
+    # Inherited by test processes and simulators.
+    config.option.seed = os.environ["SUPERNODE_SEED"] = seed
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Name the seed, and the Verilator that tests run on or why there is none."""
+    seed = config.getoption("seed")
     try:
         toolchain = find_toolchain()
     except ToolchainError as error:
-        return f"verilator: {error}"
-    return f"verilator: {toolchain.version}, {toolchain.verilator}"
+        return [f"seed: {seed}", f"verilator: {error}"]
+    return [f"seed: {seed} (repeat with --seed {seed})",
+            f"verilator: {toolchain.version}, {toolchain.verilator}"]
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    """The seed of this run."""
+    return int(os.environ["SUPERNODE_SEED"])

@@ -44,8 +44,8 @@ def test_encoding_returns_every_code_and_keeps_signs(form):
 
 
 @FORMATS
-def test_encoding_equals_ml_dtypes_on_random_float32(form):
-    rng = np.random.default_rng()
+def test_encoding_equals_ml_dtypes_on_random_float32(form, seed):
+    rng = np.random.default_rng(seed)
     words = rng.integers(0, 1 << 32, 1 << 18, dtype=np.uint64).astype(np.uint32).view(np.float32)
     near = (rng.normal(size=1 << 18) * form.max / 3).astype(np.float32)
     small = (rng.normal(size=1 << 16) * 2.0 ** form.lsb).astype(np.float32)

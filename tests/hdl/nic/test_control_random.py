@@ -120,9 +120,7 @@ def run(build: str, folder: Path, **variables: object) -> dict:
     return json.loads(trace.read_text())
 
 
-def test_skipping_idle_cycles_changes_nothing(tmp_path: Path, monkeypatch) -> None:
-    if "SUPERNODE_SEED" not in os.environ:
-        monkeypatch.setenv("SUPERNODE_SEED", str(random.SystemRandom().getrandbits(32)))
+def test_skipping_idle_cycles_changes_nothing(tmp_path: Path) -> None:
     full = run("two_rails", tmp_path)
     skipping = run("two_rails", tmp_path, skip=1)
     assert skipping["skipped"] > len(skipping["trace"]) // 20

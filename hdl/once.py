@@ -58,13 +58,14 @@ class Once(wiring.Component):
         return Instance(name, **ports)
 
 
-def convert(component: wiring.Component, name: str) -> str:
-    """Return the Verilog of ``component`` as a module called ``name``, compacted, followed by the
-    modules of what is in it once."""
+def convert(component: wiring.Component, name: str,
+            rewrite: Callable[[str], str] = compact) -> str:
+    """Return the Verilog of ``component`` as a module called ``name``, rewritten, followed by the
+    modules of what is in it once, which are always compacted."""
     modules: dict[str, wiring.Component] = {}
     token = _modules.set(modules)
     try:
-        texts = [compact(_verilog(component, name))]
+        texts = [rewrite(_verilog(component, name))]
         while len(texts) <= len(modules):
             inner, part = list(modules.items())[len(texts) - 1]
             texts.append(compact(_verilog(part, inner), apart=True))

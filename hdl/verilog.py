@@ -27,6 +27,7 @@ from typing import Any
 from amaranth.hdl import Shape
 from amaranth.lib import stream, wiring
 
+from .compact import compact, legible
 from .layouts import field_slices
 from .once import convert
 from .ports import HostSignature, LinkSignature, MemoryReadSignature, MemoryWriteSignature
@@ -44,6 +45,8 @@ class Generated:
 
     text: str
     manifest: dict[str, Any]
+    #: The text is for waves: of it, a model is built that can show them.
+    waves: bool = False
 
     @property
     def name(self) -> str:
@@ -54,8 +57,9 @@ class Generated:
         return json.dumps(self.manifest, indent=1) + "\n"
 
 
-def generate(component: wiring.Component, name: str) -> Generated:
-    """Return the Verilog of ``component`` as a module called ``name``, and its manifest.
+def generate(component: wiring.Component, name: str, *, waves: bool = False) -> Generated:
+    """Return the Verilog of ``component`` as a module called ``name``, and its manifest; with
+    ``waves``, Verilog with all signals that a reader of waves may ask for.
 
     Raises
     ------
@@ -71,7 +75,7 @@ def generate(component: wiring.Component, name: str) -> Generated:
         ports.append({"name": _port_name(path), "role": _role(path), "width": width,
                       "direction": "in" if member.flow is wiring.In else "out",
                       **_fields(member.shape)})
-    text = convert(component, name)
+    text = convert(component, name, legible if waves else compact)
     directions = {port["name"]: port["direction"] for port in ports}
     return Generated(text, {
         "name": name, "parameters": _parameters(getattr(component, "params", None)),
@@ -79,7 +83,7 @@ def generate(component: wiring.Component, name: str) -> Generated:
         "interfaces": [_interface(path, signature, directions)
                        for path, signature in _walk(component.signature)],
         "views": [""],
-    })
+    }, waves)
 
 
 def interface_kind(signature: Any) -> str | None:

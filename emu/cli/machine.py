@@ -19,11 +19,13 @@ from .faults import FAILURE_DEADLINE, fault_options, faults, reliable
 from .options import common
 from .output import Screen
 from .status import status_line
+from .waves import tell_waves, waves, waves_options
 
 if TYPE_CHECKING:
     from drivers.supernode import SuperNode
     from emu.emulator import EngineBackend
     from emu.faults import Faults
+    from emu.waves import Waves
 
 __all__ = ["Machine", "Stopwatch", "machine_options", "rates", "replays", "timeout"]
 
@@ -41,7 +43,7 @@ def machine_options(default: str | None = None) -> Callable[[Function], Function
                          help="Cycles that a card runs ahead; results do not depend on it."),
         ):
             function = option(function)
-        function = common(fault_options(function))
+        function = common(fault_options(waves_options(function)))
         need: dict[str, Any] = {"required": True} if default is None else {"default": default}
         return click.option("--topology", **need, show_default=True, metavar="SPEC",
                             help="Cards and links, e.g. ring:8, mesh:4x4, torus:2x2x2.")(function)
@@ -61,6 +63,8 @@ class Machine:
     ber: float
     fail: tuple[str, ...]
     deadline: int | None
+    waves: str | None
+    waves_dir: str
     json_output: Any
 
     def __post_init__(self) -> None:
@@ -69,6 +73,7 @@ class Machine:
         with usage("--topology"):
             self.shape  # noqa: B018 - refuses a bad specification before anything is built
         self.reliable  # noqa: B018 - likewise
+        self.shown  # noqa: B018 - likewise
 
     @property
     def shape(self) -> topologies.Topology:
@@ -84,6 +89,11 @@ class Machine:
     def reliable(self) -> bool | None:
         """Whether links are reliable; ``None`` leaves it to the preset."""
         return reliable(self.link, self.ber, self.faults.outages)
+
+    @property
+    def shown(self) -> Waves | None:
+        """The waves that are asked for."""
+        return waves(self.waves, self.waves_dir, self.shape)
 
     @property
     def clock_ghz(self) -> float:
@@ -104,9 +114,12 @@ class Machine:
             machine = emu.open(self.topology, preset=self.preset, seed=self.seed,
                                memory_bytes=_room(memory_bytes), window=self.window,
                                stall_rate=self.stall_rate, reliable=self.reliable,
-                               faults=self.faults, deadline=self._deadline, progress=progress)
+                               faults=self.faults, deadline=self._deadline, waves=self.shown,
+                               progress=progress)
         try:
-            yield machine
+            with tell_waves(self.screen, self.shown,
+                            lambda: cast("EngineBackend", machine.backend).fabric):
+                yield machine
         finally:
             machine.close()
 

@@ -14,6 +14,8 @@ from .faults import faults, link_options, reliable
 from .options import common
 from .output import OUTPUT, OutputFile, Screen
 from .status import status_line
+from .waves import tell_waves, waves_options
+from .waves import waves as wanted_waves
 
 if TYPE_CHECKING:
     from emu.traffic import Result
@@ -46,11 +48,13 @@ _COLUMNS = ("offered", "accepted", "accepted_min", "latency_mean", "latency_p50"
 @click.option("--svg", type=OUTPUT, metavar="FILE",
               help="Plot the curve of a sweep; needs matplotlib.")
 @link_options
+@waves_options
 @common
 def traffic(topology: str, pattern: str, rate: float | None, cycles: int | None,
             packet_flits: str, sweep: bool, resolution: float, adaptive: bool | None,
             csv: OutputFile | None, svg: OutputFile | None, link: str | None, ber: float,
-            fail: Sequence[str], preset: str, seed: int, json_output: Any) -> None:
+            fail: Sequence[str], waves: str | None, waves_dir: str, preset: str, seed: int,
+            json_output: Any) -> None:
     """Load a network with synthetic traffic: verified packets, latency and accepted rate."""
     from emu import traffic as load
     from emu.traffic.measure import Method
@@ -63,8 +67,12 @@ def traffic(topology: str, pattern: str, rate: float | None, cycles: int | None,
     if svg is not None and not sweep:
         raise click.BadParameter("there is no curve to plot: accepted with --sweep",
                                  param_hint="--svg")
+    if waves is not None and sweep:
+        raise click.BadParameter("a sweep is many runs: accepted without --sweep",
+                                 param_hint="--waves")
     with usage("--topology"):
         shape = topologies.parse(topology)
+    shown = wanted_waves(waves, waves_dir, shape)
     broken = faults(shape, ber, fail)
     card = find_preset(preset)
     wanted = reliable(link, ber, broken.outages)
@@ -94,11 +102,13 @@ def traffic(topology: str, pattern: str, rate: float | None, cycles: int | None,
         def run(offered: float) -> Result:
             with usage():
                 network = load.TrafficNetwork(shape, params, card, seed=seed, faults=broken,
-                                              progress=update)
+                                              waves=shown, progress=update)
             try:
-                return load.measure(
-                    network, load.Load(flows, offered, sizes, seed), method,
-                    progress=update and (lambda text: update(f"{title}, rate {offered:g}: {text}")))
+                with tell_waves(screen, shown, lambda: network.fabric):
+                    return load.measure(
+                        network, load.Load(flows, offered, sizes, seed), method,
+                        progress=update and (
+                            lambda text: update(f"{title}, rate {offered:g}: {text}")))
             finally:
                 network.close()
 

@@ -85,6 +85,21 @@ int sn_start(Fabric* fabric) {
     return guarded(fabric, [&] { fabric->start(); });
 }
 
+// Cycles [from, end) of a tile, whose model is built with waves, go to a file; after sn_start.
+int sn_show(Fabric* fabric, uint32_t node, uint32_t tile, const char* path, uint64_t from,
+            uint64_t end) {
+    return guarded(fabric, [&] {
+        fabric->node(node).tiles.at(tile).model->show(path, from, end);
+    });
+}
+
+// Closes the file, if one was begun.
+int sn_finish_waves(Fabric* fabric, uint32_t node, uint32_t tile) {
+    return guarded(fabric, [&] {
+        fabric->node(node).tiles.at(tile).model->finish(fabric->cycle());
+    });
+}
+
 uint64_t sn_cycle(Fabric* fabric) { return fabric->cycle(); }
 
 int sn_run(Fabric* fabric, const Condition* conditions, uint32_t count, uint64_t deadline,

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -110,6 +111,13 @@ class Model {
     // One rising clock edge at cycle `now`, with whatever the input pins hold.
     virtual void edge(uint64_t now) = 0;
     virtual void reset(bool level) = 0;
+    // Of a model that is built with waves (see waves.hpp): cycles [from, end) go to a file. To be
+    // called after reset.
+    virtual void show(const std::string& /*path*/, uint64_t /*from*/, uint64_t /*end*/) {
+        throw std::runtime_error("a model that is built without waves has none to show");
+    }
+    // Closes the file; cycles before `end` have passed.
+    virtual void finish(uint64_t /*end*/) {}
     std::vector<TilePins> views;
 };
 

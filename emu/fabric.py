@@ -34,6 +34,7 @@ from .library import (
     load_engine,
 )
 from .memory import CardMemory
+from .shards import default_threads, share_out
 from .statistics import FabricStatistics, LinkStatistics
 from .waves import Waves
 
@@ -80,6 +81,9 @@ class Fabric:
     flat : bool
         Run all nodes, which must be equal cards, as one Verilog design: slow to build, equal in
         every event.
+    threads : int, optional
+        Threads that run the nodes; by default one per processor, fewer where that would not pay,
+        see :func:`~emu.shards.default_threads`. Results do not depend on it.
     waves : Waves, optional
         Nodes whose signals are shown, and in which cycles. Results do not depend on it.
     progress : callable, optional
@@ -99,7 +103,7 @@ class Fabric:
                  latency: Sequence[int], quantum: int = 64, window: int | None = None,
                  seed: int = 0, event_log: bool = False, skip_idle: bool = True,
                  memory_bytes: int = 0, stall_rate: float = 0.0, faults: Faults | None = None,
-                 flat: bool = False, waves: Waves | None = None,
+                 flat: bool = False, threads: int | None = None, waves: Waves | None = None,
                  progress: Progress | None = None) -> None:
         self._fabric: int | None = None
         self._waves = waves
@@ -116,6 +120,12 @@ class Fabric:
         if memory_bytes < 0 or memory_bytes % 4096 or memory_bytes > 1 << 48:
             raise ValueError("memory_bytes must be a multiple of 4096 up to 2**48, not "
                              f"{memory_bytes}")
+        if threads is None:
+            threads = default_threads(len(self.kinds), window)
+        if threads < 1:
+            raise ValueError(f"threads must be at least 1, not {threads}")
+        #: Threads that run the nodes.
+        self.threads = 1 if flat else max(1, min(threads, len(self.kinds)))
         faults = faults or Faults()
         outages = faults.outages_of(self.links)
         self._wall = 0.0
@@ -126,12 +136,14 @@ class Fabric:
         self._library = load_engine(Path(engine))
         self._fabric = self._library.sn_create(Settings(
             nodes=len(self.kinds), window=window, quantum=quantum, flat=flat, skip_idle=skip_idle,
-            event_log=event_log, seed=seed % (1 << 64), stall_rate=stall_rate, patience=PATIENCE))
+            event_log=event_log, threads=self.threads, ranks=1, rank=0, seed=seed % (1 << 64),
+            stall_rate=stall_rate, patience=PATIENCE))
         self._memories: list[CardMemory | None] = []
         self._names: list[str] = []
         self._alike: Counter[str] = Counter()
-        for kind, each in zip(self.kinds, self._made, strict=True):
-            self._add_node(kind, each, memory_bytes)
+        threads_of = share_out([kind.name for kind in self.kinds], self.threads)
+        for kind, each, thread in zip(self.kinds, self._made, threads_of, strict=True):
+            self._add_node(kind, each, memory_bytes, thread)
         for link, cycles in zip(self.links, latency, strict=True):
             self._connect(link, cycles)
             self._break(link, faults, outages.get(link, []))
@@ -326,7 +338,7 @@ class Fabric:
 
     # Building it.
 
-    def _add_node(self, kind: NodeKind, made: Made, memory_bytes: int) -> None:
+    def _add_node(self, kind: NodeKind, made: Made, memory_bytes: int, thread: int) -> None:
         memory = CardMemory(memory_bytes) if made.memory and memory_bytes else None
         self._memories.append(memory)
         self._names.append(f"{kind.name} {self._alike[kind.name]}")
@@ -335,7 +347,8 @@ class Fabric:
             name=self._names[-1].encode(), tiles=len(made.models),
             models=(ctypes.c_char_p * len(made.models))(*(each.encode() for each in made.models)),
             memory_latency=kind.params.memory.latency if memory else 0,
-            memory=memory.address if memory else None, memory_bytes=memory_bytes)
+            memory=memory.address if memory else None, memory_bytes=memory_bytes, rank=0,
+            thread=thread)
         self._check(self._library.sn_add_node(self._fabric, spec))
 
     def _connect(self, link: Link, latency: int) -> None:

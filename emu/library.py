@@ -21,6 +21,7 @@ class Settings(Structure):
 
     _fields_ = [("nodes", c_uint32), ("window", c_uint32), ("quantum", c_uint32),
                 ("flat", c_uint32), ("skip_idle", c_uint32), ("event_log", c_uint32),
+                ("threads", c_uint32), ("ranks", c_uint32), ("rank", c_uint32),
                 ("seed", c_uint64), ("stall_rate", c_double), ("patience", c_uint64)]
 
 
@@ -28,7 +29,8 @@ class NodeSpec(Structure):
     """A node: what it is called, the models of its tiles, and its memory."""
 
     _fields_ = [("name", c_char_p), ("models", POINTER(c_char_p)), ("tiles", c_uint32),
-                ("memory_latency", c_uint32), ("memory", c_void_p), ("memory_bytes", c_uint64)]
+                ("memory_latency", c_uint32), ("memory", c_void_p), ("memory_bytes", c_uint64),
+                ("rank", c_uint32), ("thread", c_uint32)]
 
 
 class LinkSpec(Structure):

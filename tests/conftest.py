@@ -32,6 +32,8 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"--seed must be 'random' or from 0 to 2**32 - 1, not {seed!r}")
     # Inherited by test processes and simulators.
     config.option.seed = os.environ["SUPERNODE_SEED"] = seed
+    # Test processes run side by side and share the processors.
+    os.environ.setdefault("SUPERNODE_THREADS", "1")
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

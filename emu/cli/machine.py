@@ -16,7 +16,7 @@ from hdl.params import preset as find_preset
 
 from .errors import usage
 from .faults import FAILURE_DEADLINE, fault_options, faults, reliable
-from .options import common
+from .options import common, threads_option
 from .output import Screen
 from .status import status_line
 from .waves import tell_waves, waves, waves_options
@@ -41,6 +41,7 @@ def machine_options(default: str | None = None) -> Callable[[Function], Function
                          help="Probability that a memory port stalls, per cycle."),
             click.option("--window", type=click.IntRange(1), metavar="CYCLES",
                          help="Cycles that a card runs ahead; results do not depend on it."),
+            threads_option,
         ):
             function = option(function)
         function = common(fault_options(waves_options(function)))
@@ -59,6 +60,7 @@ class Machine:
     seed: int
     window: int | None
     stall_rate: float
+    threads: int | None
     link: str | None
     ber: float
     fail: tuple[str, ...]
@@ -113,9 +115,9 @@ class Machine:
         with usage(), status_line("starting") as progress:
             machine = emu.open(self.topology, preset=self.preset, seed=self.seed,
                                memory_bytes=_room(memory_bytes), window=self.window,
-                               stall_rate=self.stall_rate, reliable=self.reliable,
-                               faults=self.faults, deadline=self._deadline, waves=self.shown,
-                               progress=progress)
+                               stall_rate=self.stall_rate, threads=self.threads,
+                               reliable=self.reliable, faults=self.faults,
+                               deadline=self._deadline, waves=self.shown, progress=progress)
         try:
             with tell_waves(self.screen, self.shown,
                             lambda: cast("EngineBackend", machine.backend).fabric):

@@ -13,7 +13,7 @@ from hdl.params import PRESETS
 
 from .output import JSON_OUTPUT
 
-__all__ = ["SIZE", "NamingGroup", "choose", "common", "elements"]
+__all__ = ["SIZE", "NamingGroup", "choose", "common", "elements", "threads_option"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -62,6 +62,13 @@ def common(function: Function) -> Function:
     ):
         function = option(function)
     return function
+
+
+def threads_option(function: Function) -> Function:
+    """Add ``--threads``."""
+    return click.option("--threads", type=click.IntRange(1), metavar="N",
+                        help="Threads that run the nodes; results do not depend on it.  "
+                        "[default: one per processor, fewer on small machines]")(function)
 
 
 def choose(option: str, value: str, accepted: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ import click
 
 from .errors import Failure, usage
 from .faults import faults, link_options, reliable
-from .options import common
+from .options import common, threads_option
 from .output import OUTPUT, OutputFile, Screen
 from .status import status_line
 from .waves import tell_waves, waves_options
@@ -49,12 +49,13 @@ _COLUMNS = ("offered", "accepted", "accepted_min", "latency_mean", "latency_p50"
               help="Plot the curve of a sweep; needs matplotlib.")
 @link_options
 @waves_options
+@threads_option
 @common
 def traffic(topology: str, pattern: str, rate: float | None, cycles: int | None,
             packet_flits: str, sweep: bool, resolution: float, adaptive: bool | None,
             csv: OutputFile | None, svg: OutputFile | None, link: str | None, ber: float,
-            fail: Sequence[str], waves: str | None, waves_dir: str, preset: str, seed: int,
-            json_output: Any) -> None:
+            fail: Sequence[str], waves: str | None, waves_dir: str, threads: int | None,
+            preset: str, seed: int, json_output: Any) -> None:
     """Load a network with synthetic traffic: verified packets, latency and accepted rate."""
     from emu import traffic as load
     from emu.traffic.measure import Method
@@ -102,7 +103,7 @@ def traffic(topology: str, pattern: str, rate: float | None, cycles: int | None,
         def run(offered: float) -> Result:
             with usage():
                 network = load.TrafficNetwork(shape, params, card, seed=seed, faults=broken,
-                                              waves=shown, progress=update)
+                                              threads=threads, waves=shown, progress=update)
             try:
                 with tell_waves(screen, shown, lambda: network.fabric):
                     return load.measure(

@@ -14,6 +14,7 @@ using supernode::LinkSpec;
 using supernode::Node;
 using supernode::NodeSpec;
 using supernode::Outcome;
+using supernode::Peers;
 using supernode::Settings;
 using supernode::Tile;
 
@@ -100,6 +101,26 @@ int sn_finish_waves(Fabric* fabric, uint32_t node, uint32_t tile) {
     });
 }
 
+// The other processes that run nodes; before sn_start.
+void sn_set_peers(Fabric* fabric, const Peers* peers) { fabric->set_peers(*peers); }
+
+// In a peer's `send`: what is to go to another process, in bytes, which stay until the next window.
+uint64_t sn_mail(Fabric* fabric, uint32_t rank, const void** data) {
+    const supernode::Mail& mail = fabric->mail(rank);
+    *data = mail.data();
+    return mail.size() * sizeof(uint64_t);
+}
+
+// In a peer's `receive`: what another process has sent.
+int sn_give(Fabric* fabric, const uint64_t* data, uint64_t bytes) {
+    return guarded(fabric, [&] { fabric->give(data, bytes / sizeof(uint64_t)); });
+}
+
+// Bytes that a word of this link takes in a message.
+uint64_t sn_mail_bytes(Fabric* fabric, uint32_t source, uint32_t port) {
+    return supernode::Mail::size(fabric->link(source, port).length) * sizeof(uint64_t);
+}
+
 uint64_t sn_cycle(Fabric* fabric) { return fabric->cycle(); }
 
 int sn_run(Fabric* fabric, const Condition* conditions, uint32_t count, uint64_t deadline,
@@ -156,20 +177,20 @@ void sn_tile_status(Fabric* fabric, uint32_t node, uint32_t tile, TileStatus* st
     *status = {asked.wake, asked.evaluations, asked.idle, 0};
 }
 
-// Per node: cycles in which a tile was evaluated.
+// Per node of this process: cycles in which a tile was evaluated.
 void sn_stepped(Fabric* fabric, uint64_t* counts) {
-    for (auto& node : fabric->nodes()) *counts++ = node->stepped;
+    for (auto& node : fabric->nodes()) counts[node->number] = node->stepped;
 }
 
-// Per node: evaluations of one of its tiles; 0 where it has fewer.
+// Per node of this process that has so many tiles: evaluations of one of them.
 void sn_evaluations(Fabric* fabric, uint32_t tile, uint64_t* counts) {
     for (auto& node : fabric->nodes())
-        *counts++ = tile < node->tiles.size() ? node->tiles[tile].evaluations : 0;
+        if (tile < node->tiles.size()) counts[node->number] = node->tiles[tile].evaluations;
 }
 
-// Per link, in the order in which they were connected.
+// Per link, in the order in which they were connected: what the nodes of this process have sent.
 void sn_link_counts(Fabric* fabric, LinkCounts* counts) {
-    for (auto& link : fabric->links()) *counts++ = link->counts;
+    for (auto& link : fabric->links()) counts[link->number] = link->counts;
 }
 
 // The bits that would be flipped of a word that leaves by this port in this cycle; returns whether

@@ -1,7 +1,6 @@
 #include "fabric.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <stdexcept>
 
 namespace supernode {
@@ -29,22 +28,46 @@ void reset(Model& model) {
 
 }  // namespace
 
+Fabric::Fabric(const Settings& settings)
+    : settings_{settings},
+      next_(settings.nodes, NEVER),
+      foreign_(settings.threads),
+      leaving_(settings.ranks) {
+    log.enabled = settings.event_log;
+    for (unsigned thread = 0; thread < settings.threads; ++thread) {
+        partitions_.push_back(std::make_unique<Partition>(settings, next_, group_of_));
+        partitions_.back()->outboxes = std::vector<Outbox>(settings.threads);
+        partitions_.back()->abroad = std::vector<Outbox>(settings.ranks);
+    }
+}
+
 Model& Fabric::add_model(const std::string& name) {
     models_.push_back(create(name));
     return *models_.back();
 }
 
-Group& Fabric::group(const std::string& name) {
-    if (groups_.empty() || groups_.back()->model_name != name ||
-        groups_.back()->size() == groups_.back()->lanes())
+Group& Fabric::group(const std::string& name, unsigned thread) {
+    // A group is run by one thread, and its nodes stand side by side.
+    const bool fits = !groups_.empty() && groups_.back()->model_name == name &&
+                      groups_.back()->size() < groups_.back()->lanes() &&
+                      groups_.back().get() == group_of_.back() && thread_of_.back() == thread;
+    if (!fits)
         groups_.push_back(
             std::make_unique<Group>(name, settings_.flat ? nullptr : &add_model(name)));
     return *groups_.back();
 }
 
 void Fabric::add_node(const NodeSpec& spec) {
-    const unsigned number = nodes_.size();
-    Group& home = group(spec.models[0]);
+    const unsigned number = node_of_.size();
+    names_.push_back(spec.name);
+    if (spec.rank != settings_.rank) {
+        node_of_.push_back(nullptr);
+        group_of_.push_back(nullptr);
+        rank_of_.push_back(spec.rank);
+        thread_of_.push_back(0);
+        return;
+    }
+    Group& home = group(spec.models[0], spec.thread);
     std::vector<Tile> tiles(spec.tiles);
     for (unsigned index = 0; index < spec.tiles; ++index) {
         Tile& tile = tiles[index];
@@ -56,25 +79,53 @@ void Fabric::add_node(const NodeSpec& spec) {
         tile.model = index ? &add_model(spec.models[index]) : home.model;
         tile.pins = &tile.model->views[index ? 0 : home.size()];
     }
-    nodes_.push_back(std::make_unique<Node>(number, spec, std::move(tiles), settings_, log,
-                                            next_.at(number), progress_));
+    Partition& partition = *partitions_.at(spec.thread);
+    nodes_.push_back(std::make_unique<Node>(number, spec, std::move(tiles), settings_,
+                                            partition.log, next_.at(number), partition.progress));
     home.add(*nodes_.back());
+    partition.add(number);
+    node_of_.push_back(nodes_.back().get());
     group_of_.push_back(&home);
+    rank_of_.push_back(spec.rank);
+    thread_of_.push_back(spec.thread);
 }
 
 void Fabric::connect(const LinkSpec& spec) {
-    Node &source = node(spec.source), &target = node(spec.target);
-    if (!(source.front().link_format == target.front().link_format))
-        throw std::runtime_error(source.name + " and " + target.name +
+    const unsigned number = link_of_.size();
+    link_of_.push_back(nullptr);
+    Node *source = node_of_.at(spec.source), *target = node_of_.at(spec.target);
+    if (!source && !target) return;
+    if (source && target && !(source->front().link_format == target->front().link_format))
+        throw std::runtime_error(source->name + " and " + target->name +
                                  " have link words of different layouts");
-    LinkPort &from = source.links.at(spec.source_port), &to = target.links.at(spec.target_port);
-    if (from.out || to.in)
-        throw std::runtime_error("two links at port " + std::to_string(spec.source_port) + " of " +
-                                 source.name + " or port " + std::to_string(spec.target_port) +
-                                 " of " + target.name);
-    links_.push_back(std::make_unique<Link>(spec, target.front().link_format, target.next));
-    from.out = to.in = links_.back().get();
-    *target.front().links[spec.target_port].up = 1;
+    LinkPort* from = source ? &source->links.at(spec.source_port) : nullptr;
+    LinkPort* to = target ? &target->links.at(spec.target_port) : nullptr;
+    if ((from && from->out) || (to && to->in))
+        throw std::runtime_error("two links at port " + std::to_string(spec.source_port) +
+                                 " of " + names_[spec.source] + " or port " +
+                                 std::to_string(spec.target_port) + " of " +
+                                 names_[spec.target]);
+    Outbox* outbox = nullptr;
+    if (!target)
+        outbox = &partitions_[thread_of_[spec.source]]->abroad.at(rank_of_[spec.target]);
+    else if (source && thread_of_[spec.source] != thread_of_[spec.target])
+        outbox = &partitions_[thread_of_[spec.source]]->outboxes[thread_of_[spec.target]];
+    links_.push_back(std::make_unique<Link>(spec, number,
+                                            (target ? target : source)->front().link_format,
+                                            next_[spec.target], outbox, target != nullptr));
+    link_of_.back() = links_.back().get();
+    if (from) from->out = links_.back().get();
+    if (to) to->in = links_.back().get();
+    if (!to) group_of_[spec.source]->border = true;
+    if (!from) group_of_[spec.target]->border = true;
+    if (to) *target->front().links[spec.target_port].up = 1;
+}
+
+Node& Fabric::node(unsigned number) const {
+    Node* found = node_of_.at(number);
+    if (!found)
+        throw std::runtime_error(names_[number] + " is run by another process");
+    return *found;
 }
 
 Link& Fabric::link(unsigned source, unsigned port) {
@@ -85,6 +136,12 @@ Link& Fabric::link(unsigned source, unsigned port) {
     return *link;
 }
 
+Link* Fabric::find_link(unsigned source, unsigned port) {
+    for (auto& link : links_)
+        if (link->spec.source == source && link->spec.source_port == port) return link.get();
+    return nullptr;
+}
+
 Faults& Fabric::faults(Link& link) {
     if (!link.faults) link.faults = std::make_unique<Faults>();
     return *link.faults;
@@ -92,16 +149,19 @@ Faults& Fabric::faults(Link& link) {
 
 void Fabric::set_errors(unsigned source, unsigned port, const std::vector<Field>& fields,
                         double rate, uint64_t burst) {
+    if (!node_of_.at(source)) return;
     const uint64_t seed = mix(settings_.seed ^ mix(uint64_t{source} << 32 | port));
     faults(link(source, port)).errors = BitErrors{fields, rate, burst, seed};
 }
 
 void Fabric::add_outage(unsigned source, unsigned port, uint64_t start, uint64_t end) {
-    Link& failing = link(source, port);
-    faults(failing).outages.push_back({start, end});
-    Node& target = node(failing.spec.target);
-    target.add_signal(start, failing.spec.target_port, false);
-    if (end != NEVER) target.add_signal(end, failing.spec.target_port, true);
+    Link* failing = node_of_.at(source) ? &link(source, port) : find_link(source, port);
+    if (!failing) return;
+    faults(*failing).outages.push_back({start, end});
+    Node* target = node_of_[failing->spec.target];
+    if (!target) return;
+    target->add_signal(start, failing->spec.target_port, false);
+    if (end != NEVER) target->add_signal(end, failing->spec.target_port, true);
 }
 
 void Fabric::set_value(unsigned number, unsigned tile, const std::string& role,
@@ -122,75 +182,9 @@ void Fabric::start() {
         node->refresh();
         node->next = 0;
     }
-}
-
-bool Fabric::reaches(const Condition& condition) const {
-    // Totals are compared modulo 2^32.
-    return static_cast<int32_t>(nodes_.at(condition.node)->completions() - condition.total) >= 0;
-}
-
-Outcome Fabric::run(const std::vector<Condition>& conditions, uint64_t deadline, double seconds) {
-    using clock = std::chrono::steady_clock;
-    const auto end = clock::now() + std::chrono::duration<double>(seconds);
-    const uint64_t quantum = settings_.quantum;
-    const auto boundary_after = [&](uint64_t cycle) {
-        return (cycle + quantum - 1) / quantum * quantum;
-    };
-    for (;;) {
-        if (!conditions.empty() && std::all_of(conditions.begin(), conditions.end(),
-                                               [&](auto& each) { return reaches(each); }))
-            return Outcome::met;
-        if (now_ >= deadline) return Outcome::deadline;
-        const uint64_t event = flat_ ? now_ : next_event();
-        if (event >= now_ + quantum) {
-            // Nothing happens at the next boundaries: go on at the last one before the event.
-            if (event == NEVER && !conditions.empty()) return Outcome::dead;
-            now_ = std::min(event / quantum * quantum, boundary_after(deadline));
-            continue;
-        }
-        run_quantum();
-        if (progress_ != last_progress_) {
-            last_progress_ = progress_;
-            stagnant_ = 0;
-        } else if ((stagnant_ += quantum) >= settings_.patience && !conditions.empty()) {
-            stagnant_ = 0;
-            return Outcome::stalled;
-        }
-        if (clock::now() >= end) return Outcome::slice;
-    }
-}
-
-void Fabric::run_quantum() {
-    const uint64_t boundary = now_ + settings_.quantum;
-    while (now_ < boundary) {
-        const uint64_t end = std::min<uint64_t>(now_ + settings_.window, boundary);
-        run_window(now_, end);
-        now_ = end;
-    }
-}
-
-void Fabric::run_window(uint64_t start, uint64_t end) {
-    if (!flat_) {
-        for (size_t number = 0; number < nodes_.size(); ++number) {
-            if (next_[number] >= end) continue;
-            Group& group = *group_of_[number];
-            group.run(start, end);
-            number = group.last();
-        }
-        return;
-    }
-    for (uint64_t t = start; t < end; ++t) {
-        for (auto& node : nodes_) node->exchange(t);
-        flat_->edge(t);
-        for (auto& node : nodes_) {
-            node->refresh();
-            ++node->stepped;
-        }
-    }
-}
-
-uint64_t Fabric::next_event() const {
-    return *std::min_element(next_.begin(), next_.end());
+    team_.emplace(
+        partitions_.size(), [this](unsigned thread) { take_turn(thread); },
+        [this](unsigned thread) { return plan(thread); });
 }
 
 }  // namespace supernode

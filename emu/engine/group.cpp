@@ -11,6 +11,10 @@ void Group::run(uint64_t start, uint64_t end) {
         run_lanes(start, end);
 }
 
+void Group::retire() {
+    for (Node* node : nodes_) node->next = NEVER;
+}
+
 uint64_t Group::next() const {
     // Nodes keep these side by side.
     const uint64_t* first = &nodes_.front()->next;

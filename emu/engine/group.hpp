@@ -25,7 +25,11 @@ class Group {
     unsigned lanes() const { return model ? model->views.size() : 1; }
     // Runs cycles [start, end), skipping those in which nothing can happen.
     void run(uint64_t start, uint64_t end);
+    // It does nothing from now on, unless a word arrives.
+    void retire();
 
+    // One of the nodes has a link to another process.
+    bool border = false;
     const std::string model_name;
     Model* const model;
 

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "faults.hpp"
+#include "mail.hpp"
 #include "pins.hpp"
 #include "ring.hpp"
 #include "settings.hpp"
@@ -13,17 +14,30 @@ namespace supernode {
 
 struct Link {
     const LinkSpec spec;
-    uint64_t& next;  // that of the node it leads to
+    const unsigned number;  // in the order in which links were connected, of all processes' alike
+    const unsigned length;  // of a word, in 32-bit words
+    uint64_t& next;         // that of the node it leads to
+    Outbox* const outbox;   // null: the same thread runs both ends
     TimedRing words;
     std::unique_ptr<Faults> faults;  // null: it carries everything as it is
     LinkCounts counts{};
 
-    Link(const LinkSpec& spec, const LinkFormat& format, uint64_t& next)
-        : spec{spec}, next{next}, words{4 * format.words, spec.latency + 1} {}
+    Link(const LinkSpec& spec, unsigned number, const LinkFormat& format, uint64_t& next,
+         Outbox* outbox, bool arrives)
+        : spec{spec},
+          number{number},
+          length{format.words},
+          next{next},
+          outbox{outbox},
+          words{4 * format.words, arrives ? spec.latency + 1 : 1} {}
 
     // Where the word goes that leaves in cycle t.
     uint32_t* send(uint64_t t) {
         const uint64_t arrival = t + spec.latency;
+        return outbox ? outbox->mail().put(number, arrival, length) : arrive(arrival);
+    }
+    // Where the word goes that arrives in this cycle.
+    uint32_t* arrive(uint64_t arrival) {
         next = std::min(next, arrival);
         return reinterpret_cast<uint32_t*>(words.push(arrival));
     }

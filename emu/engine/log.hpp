@@ -41,6 +41,8 @@ class EventLog {
              uint64_t digest) {
         events_.push_back({cycle, node, static_cast<uint16_t>(port), kind, value, digest});
     }
+    // Takes all that another log has.
+    void absorb(EventLog& other);
     // Sorted by (cycle, node, port, kind); a port has one event of a kind per cycle.
     const std::vector<Event>& sorted();
 

@@ -4,6 +4,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "error.hpp"
+
 namespace supernode {
 
 Memory::Memory(unsigned node, const std::string& name, const NodeSpec& spec, unsigned flit_bytes,
@@ -22,7 +24,7 @@ void Memory::out_of_range(uint64_t index, unsigned port, uint64_t cycle, const c
     text << name << " memory port " << port << ": " << what << " at address 0x"
          << std::hex << index * flit_bytes << std::dec << " in cycle " << cycle
          << " is beyond the memory of " << size << " bytes";
-    throw std::runtime_error(text.str());
+    throw RuleBroken(cycle, node, text.str());
 }
 
 ReadPort::ReadPort(const ReadPins& pins, unsigned port, const Memory& memory)

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "error.hpp"
+
 namespace supernode {
 
 Node::Node(unsigned number, const NodeSpec& spec, std::vector<Tile> given,
@@ -136,8 +138,9 @@ void Node::send(uint64_t t) {
         Link* link = links[port].out;
         if (!link) {
             if (flit)
-                throw std::runtime_error(name + " sent a flit to link port " +
-                                         std::to_string(port) + ", which leads nowhere");
+                throw RuleBroken(t, number,
+                                 name + " sent a flit to link port " + std::to_string(port) +
+                                     ", which leads nowhere");
             continue;
         }
         ++link->counts.words;

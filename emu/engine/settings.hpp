@@ -12,6 +12,9 @@ struct Settings {
     uint32_t flat;
     uint32_t skip_idle;
     uint32_t event_log;
+    uint32_t threads;
+    // Processes that share the nodes, and which of them this is.
+    uint32_t ranks, rank;
     uint64_t seed;
     double stall_rate;
     // Stepped cycles without progress after which a wait gives up.
@@ -28,6 +31,8 @@ struct NodeSpec {
     uint32_t memory_latency;
     uint8_t* memory;
     uint64_t memory_bytes;
+    // Who runs it. Of a node of another process nothing but this and the name matters.
+    uint32_t rank, thread;
 };
 
 // A directed link.

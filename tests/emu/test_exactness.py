@@ -59,6 +59,23 @@ def test_every_legal_window_gives_the_same_events(machine):
 
 
 @each_machine
+def test_threads_change_nothing(machine):
+    reference = run(machine, 3, threads=1)
+    assert_same(run(machine, 3, threads=2), reference)
+    assert_same(run(machine, 3, threads=3, window=1), reference)
+
+
+@pytest.mark.slow
+@each_machine
+def test_threads_windows_and_stalls_change_nothing_in_any_combination(machine):
+    for options in ({}, {"seed": 5, "stall_rate": 0.25}, {"skip_idle": False}):
+        reference = run(machine, 3, threads=1, window=1, **options)
+        for threads in (1, 2, 3, 4):
+            for window in range(1, machine.latency + 1):
+                assert_same(run(machine, 3, threads=threads, window=window, **options), reference)
+
+
+@each_machine
 def test_skipping_idle_tiles_changes_nothing(machine):
     assert_same(run(machine, 3, skip_idle=True), run(machine, 3, skip_idle=False))
 

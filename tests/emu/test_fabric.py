@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from emu.fabric import EngineError, Fabric
 from emu.kinds import NodeKind
 from emu.library import EventKind, Outcome
 from emu.report import stuck_report
+from emu.shards import default_threads, share_out
 from emu.tables import write_switch_tables
 from hdl.layouts import RouteEntry, RouteLevel, RouteWrite, unpack
 from hdl.params import MemoryParams, SwitchParams
@@ -191,3 +193,40 @@ def test_switches_alone_need_no_memory_and_no_links():
     assert fabric.host_read_many([(0, toys.PASSED), (1, toys.PASSED)]) == [0, 0]
     assert np.all(fabric.statistics().stepped < 20)
     fabric.close()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
+def test_of_several_broken_rules_the_first_is_told_whoever_runs_it(threads, order):
+    broken = mixed_fabric(threads=threads)
+    for delay, card in enumerate(order):
+        for _ in range(delay):
+            broken.host_write(card, toys.RECEIVED, 0)  # of no effect but that it takes a cycle
+        broken.host_write(card, toys.SEND, toys.send_word(index=(1 << 20) // FLIT, count=1, port=0))
+    with pytest.raises(EngineError, match=f"card {order[0]} memory port 0.*beyond") as told:
+        broken.advance(32)
+    broken.close()
+    assert "cycle" in str(told.value)
+
+
+def test_threads_are_counted(monkeypatch):
+    with pytest.raises(ValueError, match="threads must be at least 1, not 0"):
+        mixed_fabric(threads=0)
+    monkeypatch.setenv("SUPERNODE_THREADS", "many")
+    with pytest.raises(ValueError, match=r"SUPERNODE_THREADS must be .*, not 'many'"):
+        mixed_fabric()
+    monkeypatch.setenv("SUPERNODE_THREADS", "4")
+    assert default_threads(nodes=1024, window=16) == 4
+    assert default_threads(nodes=1024, window=16, processes=2) == 4
+    # A window of one cycle is worth a barrier only if many nodes share it.
+    assert [default_threads(nodes=nodes, window=1) for nodes in (8, 127, 128, 4096)] == [1, 1, 2, 4]
+    monkeypatch.delenv("SUPERNODE_THREADS")
+    assert 1 <= default_threads(nodes=1024, window=16) <= len(os.sched_getaffinity(0))
+
+
+def test_nodes_are_shared_out_kind_by_kind_in_blocks():
+    assert share_out("cccccccc" + "ss", 2) == [0, 0, 0, 0, 1, 1, 1, 1, 0, 1]
+    assert share_out("cccsc", 2) == [0, 0, 1, 0, 1]
+    for shares in (1, 2, 3, 5):
+        counts = np.bincount(share_out("c" * 64, shares))
+        assert counts.sum() == 64 and counts.max() - counts.min() <= 1

@@ -39,6 +39,8 @@ USAGE = [
     ("run allreduce --topology ring:2 --seed -1", ["-1", "0<=x"]),
     ("run allreduce --topology ring:2 --seed x", ["'x'", "--seed"]),
     ("run allreduce --topology ring:2 --window 0", ["0", "x>=1"]),
+    ("run allreduce --topology ring:2 --threads 0", ["0", "x>=1"]),
+    ("run allreduce --topology ring:2 --threads two", ["'two'", "--threads"]),
     ("run allreduce --topology ring:2 --stall-rate 1", ["1", "x<1"]),
     ("run allreduce --topology ring:2 --color", ["--color"]),
     ("run allreduce --topology ring:2 --link copper", ["'copper'", "plain", "reliable"]),

@@ -24,7 +24,7 @@ from .invoke import invoke
 def test_a_workload_is_right_bit_for_bit_and_never_beats_its_bound(
         line: str, capsys: Any) -> None:
     figures = []
-    for variant in ("", "--window 1", "--stall-rate 0.3"):
+    for variant in ("", "--window 1 --threads 3", "--stall-rate 0.3"):
         outcome = invoke(capsys, f"run {line} --preset small --seed 7 --json - {variant}")
         assert outcome.status == 0, outcome.err
         result = json.loads(outcome.out)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+from amaranth.lib import data
 
 from hdl import layouts
 from hdl.layouts import NO_COUNTER, DType, Op, ReduceOp, Status
 
-__all__ = ["COMMAND_BYTES", "COMPLETION_BYTES", "DESCRIPTOR_BYTES", "Command", "CompletionRecord",
-           "Gemm", "packet_count"]
+__all__ = ["COMMAND_BYTES", "COMPLETION_BYTES", "DESCRIPTOR_BYTES", "Command", "CommandList",
+           "CompletionRecord", "Gemm", "packet_count", "put_field"]
 
 COMMAND_BYTES = 64
 COMPLETION_BYTES = 32
@@ -43,9 +48,6 @@ class Command:
     tag: int = 0
     path: int = 0
 
-    def labelled(self, tag: int) -> Command:
-        return replace(self, tag=tag)
-
     def signalling(self) -> Command:
         return replace(self, signal=True)
 
@@ -60,6 +62,60 @@ class Command:
             "target_counter": self.target_counter, "local_counter": self.local_counter,
             "length": self.length, "source": self.source,
             "target": {"offset": self.address, "node": self.node}})
+
+
+@cache
+def _field(*path: str) -> tuple[int, int]:
+    """First bit and width of a field of a command."""
+    layout, offset, width = data.Layout.cast(layouts.Command), 0, 0
+    for name in path:
+        field = layout[name]
+        offset, width = offset + field.offset, field.width
+        if name != path[-1]:
+            layout = data.Layout.cast(field.shape)
+    return offset, width
+
+
+def put_field(raw: np.ndarray, path: Sequence[str], values: np.ndarray | int) -> None:
+    """Set a field of packed commands, one a row of ``raw``: flags of one bit, or whole bytes."""
+    offset, width = _field(*path)
+    if width == 1:
+        bit = np.uint8(1 << offset % 8)
+        raw[:, offset // 8] = np.where(values, raw[:, offset // 8] | bit,
+                                       raw[:, offset // 8] & ~bit)
+        return
+    if offset % 8 or width % 8:
+        raise ValueError(f"{'.'.join(path)} is no field of whole bytes")
+    words = np.broadcast_to(np.asarray(values, "<u8"), len(raw))
+    lanes = np.ascontiguousarray(words).view(np.uint8).reshape(-1, 8)
+    raw[:, offset // 8:(offset + width) // 8] = lanes[:, :width // 8]
+
+
+@dataclass(eq=False)
+class CommandList:
+    """Packed commands, one a row of 64 bytes, and which of them signal. Not to be used after it has
+    been posted."""
+
+    raw: np.ndarray
+    signals: np.ndarray
+
+    @classmethod
+    def of(cls, commands: Sequence[Command]) -> CommandList:
+        raw = b"".join(command.pack() for command in commands)
+        return cls(np.frombuffer(bytearray(raw), np.uint8).reshape(-1, COMMAND_BYTES),
+                   np.array([command.signal for command in commands], bool))
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+    def label(self, tag: int) -> None:
+        """Give all commands a tag."""
+        put_field(self.raw, ("tag",), tag)
+
+    def signal(self, place: int) -> None:
+        """Let a command signal."""
+        put_field(self.raw[place:place + 1], ("flags", "signal"), 1)
+        self.signals[place] = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,12 +157,17 @@ class CompletionRecord:
     started: int
     ended: int
 
+    @staticmethod
+    def phase(raw: np.ndarray) -> int:
+        """The phase bit of a record, its first."""
+        return int(raw[0]) & 1
+
     @classmethod
-    def parse(cls, card: int, raw: bytes) -> tuple[int, CompletionRecord]:
-        """Return the phase bit and the record."""
+    def parse(cls, card: int, raw: bytes) -> CompletionRecord:
+        """Return the record that ``raw`` holds."""
         fields = layouts.unpack(layouts.Completion, raw)
         names = ("queue", "op", "status", "tag", "peer", "link", "posted", "started", "ended")
-        return fields["phase"], cls(card, *(fields[name] for name in names))
+        return cls(card, *(fields[name] for name in names))
 
     @property
     def ok(self) -> bool:

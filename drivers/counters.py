@@ -43,6 +43,20 @@ class CounterPool:
                                      f"belong to operations that have not ended")
         return self._free.pop()
 
+    def allocate_many(self, count: int) -> list[int]:
+        """Numbers of ``count`` counters that nothing else uses.
+
+        Raises
+        ------
+        OutOfCountersError
+            If there are not so many; none is taken then.
+        """
+        if count > len(self._free):
+            raise OutOfCountersError(f"{self._name} has no {count} counters left: it has "
+                                     f"{len(self._totals)}, and {len(self._free)} belong to no "
+                                     f"operation")
+        return [self._free.pop() for _ in range(count)]
+
     def total(self, counter: int) -> int:
         """Total once all that is expected has arrived."""
         return self._totals[counter]

@@ -17,20 +17,29 @@ commands, :meth:`Device.post` writes and rings, and lets no time pass.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
 from hdl.layouts import CYCLE_BITS
+from hdl.params import NicParams
 from hdl.registers import IDENT, RegisterMap
 
 from .backend import Backend
-from .commands import COMMAND_BYTES, COMPLETION_BYTES, Command, CompletionRecord
+from .commands import (
+    COMMAND_BYTES,
+    COMPLETION_BYTES,
+    Command,
+    CommandList,
+    CompletionRecord,
+)
 from .counters import TOTAL_MASK, CounterPool
 from .faults import describe_error
 from .memory import Allocator
 
-__all__ = ["DIRECT", "LIST_QUEUE", "Device", "Operation"]
+__all__ = ["DIRECT", "LIST_QUEUE", "Device", "Operation", "start_devices"]
 
 #: Queue of command lists.
 LIST_QUEUE = 0
@@ -77,6 +86,31 @@ class Operation:
         return not self.unfinished or bool(self.errors)
 
 
+@dataclass(eq=False)
+class _Staged:
+    """What one call has staged: a list under one tag, of which ``taken`` commands are posted."""
+
+    operation: Operation
+    tag: int
+    commands: CommandList
+    taken: int = 0
+
+    @property
+    def left(self) -> int:
+        return len(self.commands) - self.taken
+
+    def take(self, room: int, signals: int) -> tuple[np.ndarray, int]:
+        """The next commands, not more than ``room`` and not more than ``signals`` of them
+        signalling; and how many of them signal."""
+        end = self.taken + min(room, self.left)
+        places = np.flatnonzero(self.commands.signals[self.taken:end])
+        if len(places) > signals:
+            end = self.taken + int(places[signals])
+        rows = self.commands.raw[self.taken:end]
+        self.taken = end
+        return rows, min(len(places), signals)
+
+
 @dataclass
 class _Queue:
     """A command ring, or the doorbell window, from the host's side. Totals modulo 2^32."""
@@ -87,7 +121,12 @@ class _Queue:
     tail: int = 0
     #: Total that the card is known to have taken.
     head: int = 0
-    waiting: deque[tuple[Command, Operation, bool]] = field(default_factory=deque)
+    waiting: deque[_Staged] = field(default_factory=deque)
+
+    @property
+    def backlog(self) -> int:
+        """Commands that wait to be posted."""
+        return sum(staged.left for staged in self.waiting)
 
     @property
     def room(self) -> int:
@@ -100,7 +139,7 @@ class _Queue:
 
 
 class Device:
-    """The driver of one card.
+    """The driver of one card. :func:`start_devices` is called before anything else.
 
     Parameters
     ----------
@@ -123,8 +162,6 @@ class Device:
     ------
     ValueError
         If a size is no power of two, or memory is too small for the rings.
-    RuntimeError
-        If the card does not identify itself as one.
     """
 
     def __init__(self, backend: Backend, rank: int, *, queue_entries: int = 256,
@@ -138,7 +175,7 @@ class Device:
         nic = backend.params.nic
         self.backend = backend
         self.rank = rank
-        self._registers = RegisterMap(nic, backend.params.router.links)
+        self._registers = _register_map(nic, backend.params.router.links)
         size = queue_entries * COMMAND_BYTES + completion_entries * COMPLETION_BYTES
         top = (backend.memory_bytes - size) // COMMAND_BYTES * COMMAND_BYTES
         if top < 0:
@@ -159,15 +196,23 @@ class Device:
         self._tails: dict[int, tuple[_Queue, int]] = {}
         self._waited = 0
         self._deadline = deadline
-        self._start()
 
-    def _start(self) -> None:
-        ident = self.read(self._registers.ident.at())
+    def identity(self) -> list[tuple[int, int]]:
+        """Card and offset of the registers that say what the card is."""
+        return [(self.rank, self._registers.ident.at()), (self.rank, self._registers.node.at())]
+
+    def start(self, ident: int, node: int) -> None:
+        """Set up the rings, knowing what the card says it is.
+
+        Raises
+        ------
+        RuntimeError
+            If it does not identify itself as this card.
+        """
         if ident != IDENT:
             raise RuntimeError(f"card {self.rank} identifies itself as {ident:#x}, not {IDENT:#x}: "
                                f"it has another register map")
-        node, expected = self.read(self._registers.node.at()), self.backend.topology.node_id(
-            self.rank)
+        expected = self.backend.topology.node_id(self.rank)
         if node != expected:
             raise RuntimeError(f"card {self.rank} has node id {node:#x} instead of {expected:#x}")
         ring = self._record_count * COMPLETION_BYTES
@@ -188,15 +233,18 @@ class Device:
 
     # --- posting
 
-    def stage(self, operation: Operation, queue: int, commands: list[Command]) -> None:
+    def stage(self, operation: Operation, queue: int,
+              commands: Sequence[Command] | CommandList) -> None:
         """Append ``commands``, in order, to what waits to be posted in ``queue``
         (:data:`LIST_QUEUE` or :data:`DIRECT`). All of them carry one tag."""
         tag = self._tag(operation)
-        signals = sum(command.signal for command in commands)
+        staged = commands if isinstance(commands, CommandList) else CommandList.of(commands)
+        staged.label(tag)
+        signals = int(staged.signals.sum())
         operation.pending[self.rank] = operation.pending.get(self.rank, 0) + signals
         where = self._direct if queue == DIRECT else self._lists
-        where.waiting.extend((command.labelled(tag), operation, index == 0)
-                             for index, command in enumerate(commands))
+        if len(staged):
+            where.waiting.append(_Staged(operation, tag, staged))
 
     def _tag(self, operation: Operation) -> int:
         for tag, owner in self._operations.items():
@@ -223,53 +271,57 @@ class Device:
 
     def _post_direct(self) -> None:
         queue = self._direct
-        while queue.waiting and queue.room and self._credit(queue.waiting[0][0]):
-            command, _, _ = queue.waiting.popleft()
-            raw = command.pack()
-            for word in range(COMMAND_BYTES // 8):
-                self.write(self._registers.direct.at(word),
-                           int.from_bytes(raw[8 * word:8 * word + 8], "little"))
+        while queue.waiting and queue.room:
+            staged = queue.waiting[0]
+            rows, signals = staged.take(1, self._free_records)
+            if not len(rows):
+                return
+            for word, value in enumerate(rows[0].view("<u8").tolist()):
+                self.write(self._registers.direct.at(word), value)
+            self._signals += signals
             queue.tail = queue.tail + 1 & TOTAL_MASK
-            self._posted(command, queue)
+            self._tails[staged.tag] = (queue, queue.tail)
+            if not staged.left:
+                queue.waiting.popleft()
 
     def _post_list(self) -> None:
         queue = self._lists
-        batch: list[Command] = []
-        owners: list[tuple[Operation, bool]] = []
-        while (queue.waiting and len(batch) < queue.room
-               and self._credit(queue.waiting[0][0])):
-            command, operation, first = queue.waiting.popleft()
-            self._signals += command.signal
-            batch.append(command)
-            owners.append((operation, first))
+        room, batch = queue.room, []
+        while queue.waiting and room:
+            staged = queue.waiting[0]
+            begins = not staged.taken
+            rows, signals = staged.take(room, self._free_records)
+            if not len(rows):
+                break
+            self._signals += signals
+            # A list that does not fit as a whole begins now and is continued by a later doorbell.
+            # Its first part reports too, so that the instant at which the list began is known.
+            last = staged.taken - 1
+            if staged.left and begins and not staged.commands.signals[last] and self._free_records:
+                staged.commands.signal(last)
+                self._signals += 1
+                staged.operation.pending[self.rank] += 1
+            batch.append(rows)
+            room -= len(rows)
+            queue.tail = queue.tail + len(rows) & TOTAL_MASK
+            self._tails[staged.tag] = (queue, queue.tail)
+            if staged.left:
+                break
+            queue.waiting.popleft()
         if not batch:
             return
-        # A list that does not fit as a whole begins now and is continued by a later doorbell. Its
-        # first part reports too, so that the instant at which the list began is known.
-        operation = owners[-1][0]
-        begins = any(owner is operation and first for owner, first in owners)
-        if (queue.waiting and queue.waiting[0][1] is operation and begins
-                and not batch[-1].signal and self._signals < self._record_count):
-            batch[-1] = batch[-1].signalling()
-            self._signals += 1
-            operation.pending[self.rank] += 1
-        raw = b"".join(command.pack() for command in batch)
-        slot = queue.tail & queue.entries - 1
-        first_part = min(len(batch), queue.entries - slot) * COMMAND_BYTES
-        self.backend.memory_write(self.rank, queue.base + slot * COMMAND_BYTES, raw[:first_part])
-        if first_part < len(raw):
-            self.backend.memory_write(self.rank, queue.base, raw[first_part:])
-        for command in batch:
-            queue.tail = queue.tail + 1 & TOTAL_MASK
-            self._tails[command.tag] = (queue, queue.tail)
+        raw = (batch[0] if len(batch) == 1 else np.concatenate(batch)).reshape(-1)
+        slot = queue.tail - len(raw) // COMMAND_BYTES & queue.entries - 1
+        fits = (queue.entries - slot) * COMMAND_BYTES
+        self.backend.memory_write(self.rank, queue.base + slot * COMMAND_BYTES, raw[:fits])
+        if fits < len(raw):
+            self.backend.memory_write(self.rank, queue.base, raw[fits:])
         self.write(self._registers.queue_tail.at(LIST_QUEUE), queue.tail)
 
-    def _posted(self, command: Command, queue: _Queue) -> None:
-        self._signals += command.signal
-        self._tails[command.tag] = (queue, queue.tail)
-
-    def _credit(self, command: Command) -> bool:
-        return not command.signal or self._signals < self._record_count
+    @property
+    def _free_records(self) -> int:
+        """Signalling commands that may be posted before completions are consumed."""
+        return self._record_count - self._signals
 
     def refresh(self) -> None:
         """Ask the card how far it has taken commands; time passes."""
@@ -280,7 +332,7 @@ class Device:
 
     def fits(self) -> bool:
         """Whether all that is staged could be posted now."""
-        return all(len(queue.waiting) <= queue.room for queue in (self._lists, self._direct))
+        return all(queue.backlog <= queue.room for queue in (self._lists, self._direct))
 
     # --- completions
 
@@ -299,9 +351,9 @@ class Device:
             slot = self.consumed & self._record_count - 1
             raw = self.backend.memory_read(
                 self.rank, self._records + slot * COMPLETION_BYTES, COMPLETION_BYTES)
-            phase, record = CompletionRecord.parse(self.rank, bytes(raw))
-            if phase == self.consumed // self._record_count & 1:  # left by the pass before
-                break
+            if CompletionRecord.phase(raw) == self.consumed // self._record_count & 1:
+                break  # left by the pass before
+            record = CompletionRecord.parse(self.rank, bytes(raw))
             self.consumed = self.consumed + 1 & TOTAL_MASK
             operation = self._operations.get(record.tag)
             if operation is None:
@@ -337,14 +389,18 @@ class Device:
         """Drop what a failed operation has not posted. Its tag stays taken, since commands under
         way may still report."""
         for queue in (self._lists, self._direct):
-            queue.waiting = deque(item for item in queue.waiting if item[1] is not operation)
+            queue.waiting = deque(staged for staged in queue.waiting
+                                  if staged.operation is not operation)
 
     # --- reports
 
-    def waited(self) -> int:
-        """Cycles that this card's commands waited for counters since the last call; time
-        passes."""
-        total = self.read(self._registers.waited.at())
+    @property
+    def waited_register(self) -> tuple[int, int]:
+        """Card and offset of the register whose value :meth:`waited` takes."""
+        return self.rank, self._registers.waited.at()
+
+    def waited(self, total: int) -> int:
+        """Cycles that this card's commands waited for counters since the last call."""
         difference, self._waited = total - self._waited, total
         return difference
 
@@ -363,8 +419,25 @@ class Device:
         busy = self.read(self._registers.slots_busy.at())
         if busy:
             lines.append(f"slots busy {busy:#x}")
-        waiting = len(self._lists.waiting) + len(self._direct.waiting)
+        waiting = self._lists.backlog + self._direct.backlog
         if waiting:
             lines.append(f"{waiting} commands not posted for lack of room")
         return f"card {self.rank}: {'; '.join(lines) or 'waits for nothing'}"
 
+
+def start_devices(backend: Backend, devices: Sequence[Device]) -> None:
+    """Ask all cards at once what they are, and set up their rings; time passes.
+
+    Raises
+    ------
+    RuntimeError
+        If a card does not identify itself as the one that it should be.
+    """
+    answers = backend.read_registers([each for device in devices for each in device.identity()])
+    for number, device in enumerate(devices):
+        device.start(*answers[2 * number:2 * number + 2])
+
+
+@lru_cache(maxsize=16)
+def _register_map(nic: NicParams, links: int) -> RegisterMap:
+    return RegisterMap(nic, links)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hdl.layouts import Status
 from hdl.topology import Bound, Topology
 
-from .collectives import Schedule
+from .collectives import Program, Schedule
 from .commands import CompletionRecord
 from .device import Operation
 from .faults import describe_error, link_of
@@ -89,10 +89,10 @@ class Handle:
 
     Attributes
     ----------
-    schedule : Schedule or None
+    schedule : Schedule, Program or None
         Of a collective: what runs, for :func:`drivers.collectives.reference`.
     order : tuple
-        Of a collective: the card of each position of the schedule.
+        Of a collective: the card of each member of the schedule.
     """
 
     operation: Operation
@@ -100,7 +100,7 @@ class Handle:
     _supernode: SuperNode = field(repr=False)
     #: Gives back what the operation holds; called once, if it ended without error.
     _release: Callable[[], None] = field(repr=False)
-    schedule: Schedule | None = None
+    schedule: Schedule | Program | None = None
     order: tuple[int, ...] = ()
     _result: Result | None = field(default=None, repr=False)
 

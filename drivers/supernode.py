@@ -13,15 +13,28 @@ from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
 
+import numpy as np
+
 from hdl.layouts import DType, Op
 from hdl.params import CardParams
 from hdl.topology import Bound, Topology, allreduce_bound, gemm_bound, p2p_bound
 
 from .backend import Backend, Completions, StallError, WaitTimeout
-from .collectives import Placement, check, compile_schedule, ring_allreduce
+from .collectives import (
+    NoShapeError,
+    Placement,
+    Program,
+    Schedule,
+    check,
+    check_program,
+    compile_program,
+    compile_schedule,
+    dimension_shape,
+    ring_allreduce,
+)
 from .collectives.ring import ring_shape
 from .commands import DESCRIPTOR_BYTES, Command, Gemm, packet_count
-from .device import DIRECT, LIST_QUEUE, Device, Operation
+from .device import DIRECT, LIST_QUEUE, Device, Operation, start_devices
 from .dtypes import ElementType, element_type
 from .faults import LINK_STATUSES, dead_links
 from .gemm import describe_gemm
@@ -29,7 +42,10 @@ from .handle import DEFAULT_TIMEOUT, Handle, OperationError, Result
 from .memory import Array
 from .routes import RouteTable, check_routes, route_words
 
-__all__ = ["Rank", "SuperNode"]
+__all__ = ["ALGORITHMS", "Rank", "SuperNode"]
+
+#: Of :meth:`SuperNode.allreduce`.
+ALGORITHMS = ("auto", "ring", "dimensions")
 
 #: Cycles beyond the deadline in which the cards of a failed operation report: what they do before
 #: their last wait, and the watchdogs' own time.
@@ -55,9 +71,11 @@ class SuperNode:
     def __init__(self, backend: Backend, *, queue_entries: int = 256,
                  completion_entries: int = 256, deadline: int = 0) -> None:
         self._backend, self._deadline = backend, deadline
+        self._queue_entries = queue_entries
         self._devices = [Device(backend, rank, queue_entries=queue_entries,
                                 completion_entries=completion_entries, deadline=deadline)
                          for rank in range(backend.topology.cards)]
+        start_devices(backend, self._devices)
         self._active: list[Handle] = []
         self._routes: dict[int, RouteTable] = {}
 
@@ -246,54 +264,110 @@ class SuperNode:
     # --- collectives
 
     def allreduce(self, arrays: Sequence[Array], *, op: str = "sum",
-                  algorithm: str = "ring") -> Handle:
+                  algorithm: str = "auto") -> Handle:
         """Start the sum of ``arrays``, one on each card of a group, in place on all of them.
+
+        ``algorithm`` is ``"dimensions"`` (one dimension of the topology after the other), ``"ring"``
+        or ``"auto"``: dimensions where the group is a whole machine or a box of it and its cards
+        have the counters, else the ring.
 
         Raises
         ------
         ValueError
-            If arrays share a card, or differ in size or type, or the operator, the algorithm or
-            the type is not there: f32 and bf16 are.
+            If arrays share a card, or differ in size or type; if the operator or the algorithm is
+            not there, or the group does not allow it; or if the type is none that cards add: f32
+            and bf16 are.
         """
         if not arrays:
             raise ValueError("allreduce needs at least one array")
-        if algorithm != "ring":
-            raise ValueError(f"unknown algorithm {algorithm!r}: accepted is ring")
+        if algorithm not in ALGORITHMS:
+            raise ValueError(f"unknown algorithm {algorithm!r}: accepted are "
+                             f"{', '.join(ALGORITHMS)}")
         first = arrays[0]
         _check_sum(first.dtype, op)
         for array in arrays:
             if array.size != first.size or array.dtype != first.dtype:
                 raise ValueError(f"arrays differ: {first.dtype} × {first.size} on card "
                                  f"{first.card}, {array.dtype} × {array.size} on card {array.card}")
-        order = self.topology.ring_order([array.card for array in arrays])
+        group = self.topology.check_group([array.card for array in arrays])
+        schedule, order = self._schedule(group, first, algorithm)
         by_card = {array.card: array for array in arrays}
         members = [by_card[card] for card in order]
+        name = "ring" if isinstance(schedule, Schedule) else "dimension-wise"
+        operation = Operation(f"{name} allreduce of {first.size} {first.dtype} on {len(order)} "
+                              f"cards")
+        stage = self._stage_lists if isinstance(schedule, Schedule) else self._stage_program
+        release = stage(operation, schedule, members)
+        bound = allreduce_bound(self.topology, self.params, order, first.nbytes)
+        handle = self._launch(operation, bound, release)
+        handle.schedule, handle.order = schedule, tuple(order)
+        return handle
+
+    def _schedule(self, group: Sequence[int], array: Array,
+                  algorithm: str) -> tuple[Schedule | Program, Sequence[int]]:
+        """A proved schedule of an AllReduce, and the card of each of its members."""
+        if algorithm != "ring":
+            try:
+                program, cards = dimension_shape(
+                    self.topology, self.params, tuple(sorted(group)), array.size, array.dtype.size,
+                    counters=min(self._devices[card].counters.free for card in group),
+                    entries=self._queue_entries)
+            except NoShapeError:
+                if algorithm != "auto":
+                    raise
+            else:
+                check_program(program)
+                return program, cards
+        order = self.topology.ring_order(group)
         hops = max(self.topology.hops(a, b)
                    for a, b in zip(order, order[1:] + order[:1], strict=True))
-        granule, parts = ring_shape(self.params, len(order), first.size, first.dtype.size, hops)
-        schedule = ring_allreduce(len(order), first.size, granule=granule, parts=parts)
+        granule, parts = ring_shape(self.params, len(order), array.size, array.dtype.size, hops)
+        schedule = ring_allreduce(len(order), array.size, granule=granule, parts=parts)
         check(schedule)
+        return schedule, order
 
-        operation = Operation(f"ring allreduce of {first.size} {first.dtype} on {len(order)} cards")
+    def _stage_lists(self, operation: Operation, schedule: Schedule,
+                     members: Sequence[Array]) -> Callable[[], None]:
+        """Stage the lists of a schedule; return what gives its counters back."""
         counters: dict[tuple[int, str], tuple[int, int]] = {}
         with ExitStack() as undo:
             for position, name in schedule.arrivals:
-                pool = self._devices[order[position]].counters
+                pool = self._devices[members[position].card].counters
                 counter = pool.allocate()
                 undo.callback(pool.release, counter)
                 counters[position, name] = (counter, pool.total(counter))
             release = undo.pop_all().close
         compiled = compile_schedule(
-            schedule, [Placement(array.node, array.offset) for array in members], first.dtype,
-            mtu=self.params.nic.mtu, counters=counters)
+            schedule, [Placement(array.node, array.offset) for array in members],
+            members[0].dtype, mtu=self.params.nic.mtu, counters=counters)
         for (position, name), packets in compiled.packets.items():
-            self._devices[order[position]].counters.expect(counters[position, name][0], packets)
-        for card, commands in zip(order, compiled.lists, strict=True):
-            self._devices[card].stage(operation, LIST_QUEUE, list(commands))
-        bound = allreduce_bound(self.topology, self.params, order, first.nbytes)
-        handle = self._launch(operation, bound, release)
-        handle.schedule, handle.order = schedule, tuple(order)
-        return handle
+            self._devices[members[position].card].counters.expect(counters[position, name][0],
+                                                                  packets)
+        for array, commands in zip(members, compiled.lists, strict=True):
+            self._devices[array.card].stage(operation, LIST_QUEUE, commands)
+        return release
+
+    def _stage_program(self, operation: Operation, program: Program,
+                       members: Sequence[Array]) -> Callable[[], None]:
+        """Stage the lists of a program; return what gives its counters back."""
+        pools = [self._devices[array.card].counters for array in members]
+        taken = [pool.allocate_many(program.counters) for pool in pools]
+        compiled = compile_program(
+            program, [array.node for array in members], [array.offset for array in members],
+            members[0].dtype, mtu=self.params.nic.mtu, counters=np.array(taken),
+            before=np.array([[pool.total(counter) for counter in numbers]
+                             for pool, numbers in zip(pools, taken, strict=True)]))
+        for pool, numbers, packets in zip(pools, taken, compiled.packets.tolist(), strict=True):
+            for counter, total in zip(numbers, packets, strict=True):
+                pool.expect(counter, total)
+        for array, commands in zip(members, compiled.lists, strict=True):
+            self._devices[array.card].stage(operation, LIST_QUEUE, commands)
+
+        def release() -> None:
+            for pool, numbers in zip(pools, taken, strict=True):
+                for counter in numbers:
+                    pool.release(counter)
+        return release
 
     # --- running
 
@@ -391,7 +465,9 @@ class SuperNode:
     def waited(self, cards: Iterable[int] | Mapping[int, int]) -> int:
         """Cycles that commands of ``cards`` waited for counters since this was last asked; time
         passes."""
-        return sum(self._devices[card].waited() for card in cards)
+        devices = [self._devices[card] for card in cards]
+        totals = self._backend.read_registers([device.waited_register for device in devices])
+        return sum(device.waited(total) for device, total in zip(devices, totals, strict=True))
 
 
 class Rank:

@@ -9,12 +9,13 @@ import numpy as np
 from drivers.dtypes import ElementType, element_type
 from hdl.compute.reduce import add
 
+from .program import Program
 from .schedule import Schedule, Send
 
 __all__ = ["reference"]
 
 
-def reference(schedule: Schedule, inputs: Sequence[np.ndarray],
+def reference(schedule: Schedule | Program, inputs: Sequence[np.ndarray],
               dtype: str | ElementType) -> list[np.ndarray]:
     """Return each member's buffer after ``schedule`` has run on ``inputs``.
 
@@ -24,6 +25,8 @@ def reference(schedule: Schedule, inputs: Sequence[np.ndarray],
     kind = element_type(dtype)
     if kind.code is None:
         raise ValueError(f"nothing adds elements of type {kind}")
+    if isinstance(schedule, Program):
+        schedule = schedule.expand()
     bits = np.dtype(f"u{kind.size}")
     buffers = [np.array(values, kind.numpy).reshape(-1).view(bits) for values in inputs]
     order, _ = schedule.run_order()

@@ -8,7 +8,8 @@ import click
 import numpy as np
 
 from drivers.dtypes import DTYPES
-from emu.oracle import ring_sum
+from drivers.supernode import ALGORITHMS
+from emu.oracle import allreduce_sum
 
 from .machine import Machine, machine_options, timeout
 from .options import SIZE, choose, elements
@@ -17,7 +18,6 @@ from .verdict import compare
 
 __all__ = ["allreduce"]
 
-ALGORITHMS = ("ring",)
 #: What the adders at a card's memory add.
 SUMS = ("f32", "bf16")
 
@@ -27,8 +27,8 @@ SUMS = ("f32", "bf16")
               help="Bytes per card.")
 @click.option("--dtype", default="f32", show_default=True, metavar="{f32,bf16}",
               help="Type of the elements.")
-@click.option("--algorithm", default="ring", show_default=True, metavar="{ring}",
-              help="How the sum is formed.")
+@click.option("--algorithm", default="auto", show_default=True, metavar="{auto,ring,dimensions}",
+              help="How the sum is formed: around one ring, or one dimension after the other.")
 @machine_options()
 def allreduce(size: int, dtype: str, algorithm: str, **options: Any) -> None:
     """Sum an array over all cards; every card ends with the result."""
@@ -46,8 +46,9 @@ def allreduce(size: int, dtype: str, algorithm: str, **options: Any) -> None:
             array.write(values)
             arrays.append(array)
         with setup.timed(machine) as watch:
-            result = machine.allreduce(arrays, op="sum", algorithm=algorithm).wait(timeout(size))
-        expected = ring_sum(machine.topology, machine.params, inputs)
+            handle = machine.allreduce(arrays, op="sum", algorithm=algorithm)
+            result = handle.wait(timeout(size))
+        expected = allreduce_sum(machine.topology, machine.params, inputs, handle)
         verdict = compare([array.read() for array in arrays], [expected] * machine.cards)
         figures = Figures(
             workload="allreduce", size=size, dtype=dtype, algorithm=algorithm,

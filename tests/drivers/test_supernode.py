@@ -77,10 +77,10 @@ def test_allreduce_of_a_group_leaves_the_others_alone():
     assert bystander.read().tolist() == list(range(64))
 
 
-def test_allreduce_follows_neighbours():
+def test_a_ring_allreduce_follows_neighbours():
     supernode = machine("torus:2x2x2", params=CUBE)
     arrays = [supernode.malloc(8, "f32", card).write(np.ones(8, np.float32)) for card in range(8)]
-    handle = supernode.allreduce(arrays)
+    handle = supernode.allreduce(arrays, algorithm="ring")
     handle.wait()
     assert all(supernode.topology.hops(a, b) == 1 for a, b in
                zip(handle.order, handle.order[1:] + handle.order[:1], strict=True))
@@ -124,7 +124,7 @@ def test_counters_come_back_and_wrap_at_32_bits():
 
 @pytest.mark.parametrize(("change", "text"), [
     ({"op": "max"}, "unknown operator 'max': accepted is sum"),
-    ({"algorithm": "tree"}, "unknown algorithm 'tree': accepted is ring")])
+    ({"algorithm": "tree"}, "unknown algorithm 'tree': accepted are auto, ring, dimensions")])
 def test_allreduce_refuses_what_is_not_there(change, text):
     supernode = machine()
     arrays = [supernode.malloc(4, "f32", card) for card in range(3)]

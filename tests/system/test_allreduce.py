@@ -9,7 +9,7 @@ import pytest
 import emu
 from drivers.supernode import SuperNode
 from emu.emulator import EngineBackend
-from emu.oracle import ring_sum
+from emu.oracle import allreduce_sum
 from hdl.params import preset
 from hdl.registers import RegisterMap
 from hdl.topology import parse
@@ -24,8 +24,9 @@ def allreduce(sn, count, dtype, seed):
     inputs = [(rng.standard_normal(count) * 2.0 ** rng.integers(-12, 12, count)).astype(kind)
               for _ in range(sn.cards)]
     arrays = [sn.malloc(count, dtype, card).write(values) for card, values in enumerate(inputs)]
-    result = sn.allreduce(arrays).wait()
-    expected = ring_sum(sn.topology, sn.params, inputs)
+    handle = sn.allreduce(arrays)
+    result = handle.wait()
+    expected = allreduce_sum(sn.topology, sn.params, inputs, handle)
     for array in arrays:
         assert array.read().tobytes() == expected.tobytes()
     assert result.cycles >= result.bound_cycles

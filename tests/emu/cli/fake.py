@@ -27,6 +27,7 @@ class FakeResult:
 @dataclass(frozen=True)
 class FakeHandle:
     result: FakeResult
+    schedule: None = None
 
     def wait(self, timeout: int = 0) -> FakeResult:
         return self.result
@@ -96,7 +97,7 @@ class FakeSuperNode:
         return FakeHandle(self.result)
 
     def allreduce(self, arrays: list[FakeArray], op: str = "sum",
-                  algorithm: str = "ring") -> FakeHandle:
+                  algorithm: str = "auto") -> FakeHandle:
         total = ring_sum(self.topology, self.params, [array.values for array in arrays])
         for array in arrays:
             array.values = total.copy()

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from drivers.supernode import SuperNode
+    from hdl.params import CardParams
 
-__all__ = ["open"]
+__all__ = ["build", "open"]
 
 
 def open(  # noqa: A001 (the public name is emu.open)
@@ -42,14 +43,32 @@ def open(  # noqa: A001 (the public name is emu.open)
         If the engine cannot be built.
     """
     from drivers.supernode import SuperNode
-    from hdl.params import preset as card_params
     from hdl.topology import parse
 
     from .emulator import EngineBackend
 
+    return SuperNode(EngineBackend(parse(spec), _params(preset, reliable), progress=progress,
+                                   **options), deadline=deadline)
+
+
+def build(spec: str, *, preset: str = "default", reliable: bool | None = None,
+          progress: Callable[[str], None] | None = None) -> None:
+    """Put the engine of the machine that ``spec`` describes into the build cache; parameters and
+    errors are those of :func:`open`."""
+    from hdl.topology import parse
+
+    from .emulator import machine_kinds
+    from .kinds import make
+
+    topology = parse(spec)
+    make(machine_kinds(topology, _params(preset, reliable)), (), (), flat=False, progress=progress)
+
+
+def _params(preset: str, reliable: bool | None) -> CardParams:
+    from hdl.params import preset as card_params
+
     params = card_params(preset)
-    if reliable is not None:
-        link = replace(params.link, reliable=reliable)
-        params = replace(params, router=replace(params.router, link=link))
-    return SuperNode(EngineBackend(parse(spec), params, progress=progress, **options),
-                     deadline=deadline)
+    if reliable is None:
+        return params
+    link = replace(params.link, reliable=reliable)
+    return replace(params, router=replace(params.router, link=link))

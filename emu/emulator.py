@@ -24,7 +24,7 @@ from .statistics import LinkStatistics, Statistics
 from .tables import write_switch_tables
 from .waves import Waves
 
-__all__ = ["EngineBackend", "EngineError"]
+__all__ = ["EngineBackend", "EngineError", "machine_kinds"]
 
 #: Array of the state of a node's links, in cards and switches alike.
 _LINK_STATUS = 0x400
@@ -83,23 +83,18 @@ class EngineBackend:
         if memory_bytes < 4096 or memory_bytes % 4096 or memory_bytes > 1 << 48:
             raise ValueError("memory_bytes must be a multiple of 4096 from 4096 to 2**48, not "
                              f"{memory_bytes}")
+        kinds = machine_kinds(topology, params, card)
         params = topology.card(params)
-        # Refuses a topology that the routers of this card cannot serve before anything is built.
-        dims = [topology.dims(rank, params.router.dims) for rank in range(topology.cards)]
-        _refuse_deadlock(topology, params)
         self._topology, self._params, self._memory_bytes = topology, params, memory_bytes
         self._flat = flat
-        kinds = [card(params)] * topology.cards
-        if topology.switches:
-            kinds += [NodeKind.switch(topology.switch(params))] * topology.switches
         latency = [cycles or params.link.latency for cycles in topology.tier_latency]
         self.fabric = Fabric(
             kinds, topology.links, latency=[latency[link.tier] for link in topology.links],
             quantum=params.host_quantum, window=window, seed=seed, event_log=event_log,
             skip_idle=skip_idle, memory_bytes=memory_bytes, stall_rate=stall_rate, faults=faults,
             flat=flat, threads=threads, waves=waves, progress=progress)
-        for rank, values in enumerate(dims):
-            self._configure(rank, values)
+        for rank in range(topology.cards):
+            self._configure(rank, topology.dims(rank, params.router.dims))
         for node in range(topology.cards, topology.nodes):
             self.fabric.set_value(node, "switch", "node",
                                   topology.node_id(node).to_bytes(2, "little"))
@@ -237,6 +232,26 @@ class EngineBackend:
             raise ValueError(f"card {rank} has no {size} bytes at address {address:#x}: its memory "
                              f"has {self._memory_bytes} bytes")
         return self.memory_view(rank)[address:address + size]
+
+
+def machine_kinds(topology: Topology, params: CardParams,
+                  card: Callable[[CardParams], NodeKind] = NodeKind.card) -> list[NodeKind]:
+    """Kinds of the nodes of a machine: its cards, with the ports that ``topology`` needs, then its
+    switches.
+
+    Raises
+    ------
+    ValueError
+        If the cards' routers cannot serve the topology, or routes over it could deadlock.
+    """
+    params = topology.card(params)
+    for rank in range(topology.cards):
+        topology.dims(rank, params.router.dims)
+    _refuse_deadlock(topology, params)
+    kinds = [card(params)] * topology.cards
+    if topology.switches:
+        kinds += [NodeKind.switch(topology.switch(params))] * topology.switches
+    return kinds
 
 
 @lru_cache(maxsize=16)

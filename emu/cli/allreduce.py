@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -13,8 +13,12 @@ from emu.oracle import allreduce_sum
 
 from .machine import Machine, machine_options, timeout
 from .options import SIZE, choose, elements
+from .plan import Plan, Workload
 from .report import Figures, report
 from .verdict import compare
+
+if TYPE_CHECKING:
+    from drivers.supernode import SuperNode
 
 __all__ = ["allreduce"]
 
@@ -22,7 +26,7 @@ __all__ = ["allreduce"]
 SUMS = ("f32", "bf16")
 
 
-@click.command()
+@click.command(cls=Workload)
 @click.option("--bytes", "size", type=SIZE, default="1M", show_default=True, metavar="SIZE",
               help="Bytes per card.")
 @click.option("--dtype", default="f32", show_default=True, metavar="{f32,bf16}",
@@ -30,13 +34,15 @@ SUMS = ("f32", "bf16")
 @click.option("--algorithm", default="auto", show_default=True, metavar="{auto,ring,dimensions}",
               help="How the sum is formed: around one ring, or one dimension after the other.")
 @machine_options()
-def allreduce(size: int, dtype: str, algorithm: str, **options: Any) -> None:
+def allreduce(size: int, dtype: str, algorithm: str, **options: Any) -> Plan:
     """Sum an array over all cards; every card ends with the result."""
     choose("--dtype", dtype, SUMS)
     choose("--algorithm", algorithm, ALGORITHMS)
     count = elements(size, dtype)
     setup = Machine(**options)
-    with setup.open(2 * size) as machine:
+
+    @setup.plan(2 * size)
+    def plan(machine: SuperNode) -> None:
         rng = np.random.default_rng(setup.seed)
         inputs = [rng.standard_normal(count, np.float32).astype(DTYPES[dtype].numpy)
                   for _ in range(machine.cards)]
@@ -54,3 +60,4 @@ def allreduce(size: int, dtype: str, algorithm: str, **options: Any) -> None:
             workload="allreduce", size=size, dtype=dtype, algorithm=algorithm,
             bus_factor=2 * (machine.cards - 1) / machine.cards, extra={})
         report(setup, machine, figures, result, verdict, watch.seconds)
+    return plan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -12,8 +12,12 @@ from emu.shares import shares
 
 from .machine import Machine, machine_options, timeout
 from .options import choose
+from .plan import Plan, Workload
 from .report import Figures, report
 from .verdict import compare
+
+if TYPE_CHECKING:
+    from drivers.supernode import SuperNode
 
 __all__ = ["gemm"]
 
@@ -21,7 +25,7 @@ __all__ = ["gemm"]
 FORMATS = ("e4m3", "e5m2")
 
 
-@click.command()
+@click.command(cls=Workload)
 @click.option("--m", required=True, type=click.IntRange(0), help="Rows of A and C.")
 @click.option("--n", required=True, type=click.IntRange(0), help="Columns of B and C.")
 @click.option("--k", required=True, type=click.IntRange(0), help="Columns of A, rows of B.")
@@ -32,16 +36,18 @@ FORMATS = ("e4m3", "e5m2")
 @click.option("--b-transposed", is_flag=True, help="Keep B in memory as N × K.")
 @machine_options()
 def gemm(m: int, n: int, k: int, a_format: str, b_format: str, b_transposed: bool,
-         **options: Any) -> None:
+         **options: Any) -> Plan:
     """C = A B in FP8 with exact accumulation, C in f32. Every card holds A and computes its share
     of the columns of C."""
     choose("--a-format", a_format, FORMATS)
     choose("--b-format", b_format, FORMATS)
     setup = Machine(**options)
-    rng = np.random.default_rng(setup.seed)
     parts = shares(n, setup.shape.cards)
     columns = max(part.stop - part.start for part in parts)
-    with setup.open(m * k + k * columns + 4 * m * columns) as machine:
+
+    @setup.plan(m * k + k * columns + 4 * m * columns)
+    def plan(machine: SuperNode) -> None:
+        rng = np.random.default_rng(setup.seed)
         a = _finite_codes(rng, (m, k), a_format)
         b = _finite_codes(rng, (k, n), b_format)
         products = []
@@ -73,6 +79,7 @@ def gemm(m: int, n: int, k: int, a_format: str, b_format: str, b_transposed: boo
             rows=[("multiply-accumulates", f"{macs:,} ({m} × {n} × {k})"),
                   ("utilization", f"{utilization:.3f}")])
         report(setup, machine, figures, result, verdict, watch.seconds)
+    return plan
 
 
 def _finite_codes(rng: np.random.Generator, shape: tuple[int, int], name: str) -> np.ndarray:

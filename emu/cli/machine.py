@@ -18,11 +18,13 @@ from .errors import usage
 from .faults import FAILURE_DEADLINE, fault_options, faults, reliable
 from .options import common, threads_option
 from .output import Screen
+from .plan import Plan
 from .status import status_line
 from .waves import tell_waves, waves, waves_options
 
 if TYPE_CHECKING:
     from drivers.supernode import SuperNode
+    from emu.build import Progress
     from emu.emulator import EngineBackend
     from emu.faults import Faults
     from emu.waves import Waves
@@ -124,6 +126,22 @@ class Machine:
                 yield machine
         finally:
             machine.close()
+
+    def plan(self, memory_bytes: int) -> Callable[[Callable[[SuperNode], None]], Plan]:
+        """Make a plan of a function that runs on such a machine."""
+        def build(progress: Progress | None) -> None:
+            import emu
+
+            with usage():
+                emu.build(self.topology, preset=self.preset, reliable=self.reliable,
+                          progress=progress)
+
+        def make(function: Callable[[SuperNode], None]) -> Plan:
+            def run() -> None:
+                with self.open(memory_bytes) as machine:
+                    function(machine)
+            return Plan(build, run)
+        return make
 
     @property
     def _deadline(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -12,15 +12,19 @@ from drivers.dtypes import DTYPES
 from .errors import usage
 from .machine import Machine, machine_options, timeout
 from .options import SIZE, choose, elements
+from .plan import Plan, Workload
 from .report import Figures, report
 from .verdict import compare
+
+if TYPE_CHECKING:
+    from drivers.supernode import SuperNode
 
 __all__ = ["p2p"]
 
 DTYPE_NAMES = tuple(name for name in DTYPES if name != "u8")
 
 
-@click.command()
+@click.command(cls=Workload)
 @click.option("--bytes", "size", type=SIZE, default="1M", show_default=True, metavar="SIZE",
               help="Bytes to write.")
 @click.option("--dtype", default="f32", show_default=True, metavar=f"{{{','.join(DTYPE_NAMES)}}}",
@@ -30,7 +34,7 @@ DTYPE_NAMES = tuple(name for name in DTYPES if name != "u8")
 @click.option("--target", type=int, metavar="CARD", show_default="the last one",
               help="Card that is written to.")
 @machine_options()
-def p2p(size: int, dtype: str, source: int, target: int | None, **options: Any) -> None:
+def p2p(size: int, dtype: str, source: int, target: int | None, **options: Any) -> Plan:
     """Write an array from one card to another, until it is visible there."""
     choose("--dtype", dtype, DTYPE_NAMES)
     kind = DTYPES[dtype].numpy
@@ -40,7 +44,9 @@ def p2p(size: int, dtype: str, source: int, target: int | None, **options: Any) 
         setup.shape.check_rank(source)
     with usage("--target"):
         target = setup.shape.cards - 1 if target is None else setup.shape.check_rank(target)
-    with setup.open(2 * size) as machine:
+
+    @setup.plan(2 * size)
+    def plan(machine: SuperNode) -> None:
         rng = np.random.default_rng(setup.seed)
         values = np.frombuffer(rng.bytes(size), kind)
         origin = machine.malloc((count,), dtype, source)
@@ -54,3 +60,4 @@ def p2p(size: int, dtype: str, source: int, target: int | None, **options: Any) 
         figures = Figures(workload="p2p", size=size, dtype=dtype, algorithm="write",
                           bus_factor=1.0, extra={})
         report(setup, machine, figures, result, verdict, watch.seconds)
+    return plan

@@ -13,12 +13,14 @@ from .errors import Failure, usage
 from .faults import faults, link_options, reliable
 from .options import common, threads_option
 from .output import OUTPUT, OutputFile, Screen
+from .plan import Plan, Workload
 from .status import status_line
 from .waves import tell_waves, waves_options
 from .waves import waves as wanted_waves
 
 if TYPE_CHECKING:
-    from emu.traffic import Result
+    from emu.build import Progress
+    from emu.traffic import Curve, Result
     from emu.traffic.setup import Sizes
 
 __all__ = ["traffic"]
@@ -27,7 +29,7 @@ _COLUMNS = ("offered", "accepted", "accepted_min", "latency_mean", "latency_p50"
             "latency_max", "hops_mean", "delivered", "lost", "duplicated", "outcome")
 
 
-@click.command()
+@click.command(cls=Workload)
 @click.option("--topology", required=True, metavar="SPEC",
               help="Nodes and links, e.g. ring:8, mesh:8x8, torus:4x4x4.")
 @click.option("--pattern", default="uniform", show_default=True, metavar="NAME",
@@ -55,7 +57,7 @@ def traffic(topology: str, pattern: str, rate: float | None, cycles: int | None,
             packet_flits: str, sweep: bool, resolution: float, adaptive: bool | None,
             csv: OutputFile | None, svg: OutputFile | None, link: str | None, ber: float,
             fail: Sequence[str], waves: str | None, waves_dir: str, threads: int | None,
-            preset: str, seed: int, json_output: Any) -> None:
+            preset: str, seed: int, json_output: Any) -> Plan:
     """Load a network with synthetic traffic: verified packets, latency and accepted rate."""
     from emu import traffic as load
     from emu.traffic.measure import Method
@@ -99,50 +101,49 @@ def traffic(topology: str, pattern: str, rate: float | None, cycles: int | None,
             require_matplotlib()
 
     title = f"{pattern} on {topology}, preset {preset}"
-    with status_line(f"starting {title}") as update:
-        def run(offered: float) -> Result:
-            with usage():
-                network = load.TrafficNetwork(shape, params, card, seed=seed, faults=broken,
-                                              threads=threads, waves=shown, progress=update)
-            try:
-                with tell_waves(screen, shown, lambda: network.fabric):
-                    return load.measure(
-                        network, load.Load(flows, offered, sizes, seed), method,
-                        progress=update and (
-                            lambda text: update(f"{title}, rate {offered:g}: {text}")))
-            finally:
-                network.close()
 
-        if sweep:
-            curve = load.sweep(run, resolution=resolution, highest=highest)
-            results = list(curve.points)
+    def build(progress: Progress | None) -> None:
+        from emu.kinds import make
+
+        with usage():
+            make(load.network_kinds(shape, params, card), (), (), flat=False, progress=progress)
+
+    def measure(offered: float, update: Progress | None) -> Result:
+        with usage():
+            network = load.TrafficNetwork(shape, params, card, seed=seed, faults=broken,
+                                          threads=threads, waves=shown, progress=update)
+        try:
+            with tell_waves(screen, shown, lambda: network.fabric):
+                return load.measure(
+                    network, load.Load(flows, offered, sizes, seed), method, progress=update and (
+                        lambda text: update(f"{title}, rate {offered:g}: {text}")))
+        finally:
+            network.close()
+
+    def run() -> None:
+        with status_line(f"starting {title}") as update:
+            curve = load.sweep(lambda offered: measure(offered, update), resolution=resolution,
+                               highest=highest) if sweep else None
+            results = list(curve.points) if curve else [measure(highest, update)]
+        points = [_keys(topology, pattern, result) for result in results]
+        screen.table(title, [column.replace("_", " ") for column in _COLUMNS],
+                     [[_cell(point[column]) for column in _COLUMNS] for point in points])
+        if csv is not None:
+            csv.write("".join(",".join("" if cell is None else str(cell) for cell in row) + "\n"
+                              for row in (_COLUMNS, *([point[column] for column in _COLUMNS]
+                                                      for point in points))))
+            screen.line(f"{csv.path}: table")
+        if curve:
+            _tell_curve(screen, curve, title, svg)
+            screen.result({"topology": topology, "pattern": pattern, "preset": preset,
+                           "saturation": curve.saturation, "peak": curve.peak, "points": points})
         else:
-            results = [run(highest)]
+            (result,), (point,) = results, points
+            _tell(screen, result)
+            screen.result({**point, "preset": preset})
+        _judge(results)
 
-    points = [_keys(topology, pattern, result) for result in results]
-    screen.table(title, [column.replace("_", " ") for column in _COLUMNS],
-                 [[_cell(point[column]) for column in _COLUMNS] for point in points])
-    if csv is not None:
-        csv.write("".join(",".join("" if cell is None else str(cell) for cell in row) + "\n"
-                          for row in (_COLUMNS, *([point[column] for column in _COLUMNS]
-                                                  for point in points))))
-        screen.line(f"{csv.path}: table")
-    if sweep:
-        screen.line(f"saturation: {_cell(curve.saturation)} flits per node and cycle; most "
-                    f"accepted: {curve.peak:.3f}; at the highest rate: "
-                    f"{curve.overload.accepted:.3f}")
-        if svg is not None:
-            from emu.traffic.plot import plot
-
-            svg.write(plot({title: curve}))
-            screen.line(f"{svg.path}: plot")
-        screen.result({"topology": topology, "pattern": pattern, "preset": preset,
-                       "saturation": curve.saturation, "peak": curve.peak, "points": points})
-    else:
-        (result,), (point,) = results, points
-        _tell(screen, result)
-        screen.result({**point, "preset": preset})
-    _judge(results)
+    return Plan(build, run)
 
 
 def _sizes(text: str) -> Sizes:
@@ -178,6 +179,17 @@ def _cell(value: Any) -> str:
         return "-"
     return f"{value:.3f}" if isinstance(value, float) else f"{value:,}" if isinstance(
         value, int) else str(value)
+
+
+def _tell_curve(screen: Screen, curve: Curve, title: str, svg: OutputFile | None) -> None:
+    """What the table of a curve does not say, and its plot."""
+    screen.line(f"saturation: {_cell(curve.saturation)} flits per node and cycle; most accepted: "
+                f"{curve.peak:.3f}; at the highest rate: {curve.overload.accepted:.3f}")
+    if svg is not None:
+        from emu.traffic.plot import plot
+
+        svg.write(plot({title: curve}))
+        screen.line(f"{svg.path}: plot")
 
 
 def _tell(screen: Screen, result: Result) -> None:

@@ -5,10 +5,10 @@ are. docs/traffic.md explains the method and the figures.
 """
 
 from .measure import Outcome, Result, measure
-from .network import TrafficNetwork
+from .network import TrafficNetwork, network_kinds
 from .patterns import PATTERNS, Pattern, parse_pattern
 from .setup import Load, traffic_params
 from .sweep import Curve, sweep
 
 __all__ = ["PATTERNS", "Curve", "Load", "Outcome", "Pattern", "Result", "TrafficNetwork",
-           "measure", "parse_pattern", "sweep", "traffic_params"]
+           "measure", "network_kinds", "parse_pattern", "sweep", "traffic_params"]

@@ -17,7 +17,7 @@ from hdl.traffic.registers import ReceivedSignature, SentSignature, TrafficRegis
 
 from .setup import Load, id_fields, node_writes
 
-__all__ = ["QUANTUM", "SETTLE", "Totals", "TrafficNetwork"]
+__all__ = ["QUANTUM", "SETTLE", "Totals", "TrafficNetwork", "network_kinds"]
 
 #: The host acts at multiples of this: it divides BookSim's sample of 1000 cycles.
 QUANTUM = 100
@@ -41,6 +41,24 @@ class Totals:
     def sum(self, name: str) -> int:
         """Sum over the nodes, exact."""
         return sum(map(int, self.columns[name]))
+
+
+def network_kinds(topology: Topology, params: TrafficParams, card: CardParams) -> list[NodeKind]:
+    """Kinds of the nodes of a network: traffic nodes in place of the cards, then the switches.
+
+    Raises
+    ------
+    ValueError
+        If the nodes' routers cannot serve the topology, or routes over it could deadlock.
+    """
+    router = params.router
+    for rank in range(topology.cards):
+        topology.dims(rank, router.dims)
+    check_deadlock_free(topology, router.link, rails=router.rails, adaptive=router.adaptive)
+    kinds = [NodeKind.traffic(params)] * topology.cards
+    if topology.switches:
+        kinds += [NodeKind.switch(topology.switch(card))] * topology.switches
+    return kinds
 
 
 class TrafficNetwork:
@@ -67,18 +85,14 @@ class TrafficNetwork:
         self.topology, self.params = topology, params
         self.registers = TrafficRegisters(params)
         router = params.router
-        dims = [topology.dims(rank, router.dims) for rank in range(topology.cards)]
-        check_deadlock_free(topology, router.link, rails=router.rails, adaptive=router.adaptive)
-        kinds = [NodeKind.traffic(params)] * topology.cards
-        if topology.switches:
-            kinds += [NodeKind.switch(topology.switch(card))] * topology.switches
+        kinds = network_kinds(topology, params, card)
         tiers = [cycles or router.link.latency for cycles in topology.tier_latency]
         #: Of each link.
         self.latency = [tiers[link.tier] for link in topology.links]
         self.fabric = Fabric(kinds, topology.links, latency=self.latency,
                              quantum=QUANTUM, **options)
-        for rank, values in enumerate(dims):
-            packed = pack_dims(values)
+        for rank in range(topology.cards):
+            packed = pack_dims(topology.dims(rank, router.dims))
             self.fabric.set_value(rank, "traffic", "config.node",
                                   topology.node_id(rank).to_bytes(2, "little"))
             self.fabric.set_value(rank, "traffic", "config.dims",

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from drivers.supernode import SuperNode
     from hdl.params import CardParams
 
-__all__ = ["build", "open"]
+__all__ = ["card_params", "open"]
 
 
 def open(  # noqa: A001 (the public name is emu.open)
@@ -47,27 +47,15 @@ def open(  # noqa: A001 (the public name is emu.open)
 
     from .emulator import EngineBackend
 
-    return SuperNode(EngineBackend(parse(spec), _params(preset, reliable), progress=progress,
+    return SuperNode(EngineBackend(parse(spec), card_params(preset, reliable), progress=progress,
                                    **options), deadline=deadline)
 
 
-def build(spec: str, *, preset: str = "default", reliable: bool | None = None,
-          progress: Callable[[str], None] | None = None) -> None:
-    """Put the engine of the machine that ``spec`` describes into the build cache; parameters and
-    errors are those of :func:`open`."""
-    from hdl.topology import parse
+def card_params(preset: str, reliable: bool | None = None) -> CardParams:
+    """Parameters of cards as :func:`open` takes them, without the ports of a topology."""
+    from hdl.params import preset as find_preset
 
-    from .emulator import machine_kinds
-    from .kinds import make
-
-    topology = parse(spec)
-    make(machine_kinds(topology, _params(preset, reliable)), (), (), flat=False, progress=progress)
-
-
-def _params(preset: str, reliable: bool | None) -> CardParams:
-    from hdl.params import preset as card_params
-
-    params = card_params(preset)
+    params = find_preset(preset)
     if reliable is None:
         return params
     link = replace(params.link, reliable=reliable)

@@ -234,8 +234,9 @@ class EngineBackend:
         return self.memory_view(rank)[address:address + size]
 
 
+@lru_cache(maxsize=16)
 def machine_kinds(topology: Topology, params: CardParams,
-                  card: Callable[[CardParams], NodeKind] = NodeKind.card) -> list[NodeKind]:
+                  card: Callable[[CardParams], NodeKind] = NodeKind.card) -> Sequence[NodeKind]:
     """Kinds of the nodes of a machine: its cards, with the ports that ``topology`` needs, then its
     switches.
 
@@ -247,14 +248,8 @@ def machine_kinds(topology: Topology, params: CardParams,
     params = topology.card(params)
     for rank in range(topology.cards):
         topology.dims(rank, params.router.dims)
-    _refuse_deadlock(topology, params)
+    check_deadlock_free(topology, params.link, rails=params.rails, adaptive=params.router.adaptive)
     kinds = [card(params)] * topology.cards
     if topology.switches:
         kinds += [NodeKind.switch(topology.switch(params))] * topology.switches
-    return kinds
-
-
-@lru_cache(maxsize=16)
-def _refuse_deadlock(topology: Topology, params: CardParams) -> None:
-    check_deadlock_free(topology, params.link, rails=params.rails,
-                        adaptive=params.router.adaptive)
+    return tuple(kinds)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import click
 
-__all__ = ["Failure", "complain", "usage"]
+__all__ = ["Failure", "complain", "describe", "usage"]
 
 
 class Failure(click.ClickException):
@@ -28,6 +28,17 @@ def usage(option: str | None = None) -> Iterator[None]:
         if option is None:
             raise click.UsageError(str(error)) from error
         raise click.BadParameter(str(error), param_hint=option) from error
+
+
+def describe(error: BaseException) -> str:
+    """An error of any kind in one line; one that is no message of ours starts with its type."""
+    if isinstance(error, click.ClickException):
+        text = error.format_message()
+    elif isinstance(error, RuntimeError | ValueError | OSError | MemoryError) and str(error):
+        text = str(error)
+    else:
+        text = f"{type(error).__name__}: {error}"
+    return " ".join(text.split())
 
 
 def complain(message: str) -> None:

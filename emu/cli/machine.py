@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -24,9 +24,9 @@ from .waves import tell_waves, waves, waves_options
 
 if TYPE_CHECKING:
     from drivers.supernode import SuperNode
-    from emu.build import Progress
     from emu.emulator import EngineBackend
     from emu.faults import Faults
+    from emu.kinds import NodeKind
     from emu.waves import Waves
 
 __all__ = ["Machine", "Stopwatch", "machine_options", "rates", "replays", "timeout"]
@@ -129,18 +129,18 @@ class Machine:
 
     def plan(self, memory_bytes: int) -> Callable[[Callable[[SuperNode], None]], Plan]:
         """Make a plan of a function that runs on such a machine."""
-        def build(progress: Progress | None) -> None:
-            import emu
+        def kinds() -> Sequence[NodeKind]:
+            from emu import card_params
+            from emu.emulator import machine_kinds
 
             with usage():
-                emu.build(self.topology, preset=self.preset, reliable=self.reliable,
-                          progress=progress)
+                return machine_kinds(self.shape, card_params(self.preset, self.reliable))
 
         def make(function: Callable[[SuperNode], None]) -> Plan:
             def run() -> None:
                 with self.open(memory_bytes) as machine:
                     function(machine)
-            return Plan(build, run)
+            return Plan(kinds, run)
         return make
 
     @property

@@ -6,9 +6,10 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 
 import click
+
+from emu.version import product_version
 
 from .clean import clean
 from .demo import demo
@@ -16,6 +17,7 @@ from .doctor import doctor
 from .errors import complain
 from .options import NamingGroup
 from .run import run
+from .sweep import sweep
 from .topology import topology
 from .traffic import traffic
 from .verilog import verilog
@@ -25,21 +27,14 @@ __all__ = ["cli", "main"]
 INTERRUPTED = 130
 
 
-def _version() -> str:
-    try:
-        return version("supernode-emulator")
-    except PackageNotFoundError:
-        return "not installed"
-
-
 @click.group(cls=NamingGroup, context_settings={"help_option_names": ["-h", "--help"],
                                                 "max_content_width": 100})
-@click.version_option(_version(), prog_name="supernode")
+@click.version_option(product_version(), prog_name="supernode")
 def cli() -> None:
     """A supernode in RTL, emulated cycle by cycle: cards, links, GEMMs and collectives."""
 
 
-for _command in (demo, run, topology, traffic, verilog, doctor, clean):
+for _command in (demo, run, sweep, topology, traffic, verilog, doctor, clean):
     cli.add_command(_command)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-__all__ = ["JSON_OUTPUT", "OUTPUT", "OutputFile", "Screen"]
+__all__ = ["JSON_OUTPUT", "OUTPUT", "Kept", "OutputFile", "OutputType", "Screen"]
 
 
 class OutputFile:
@@ -22,6 +22,9 @@ class OutputFile:
     OSError
         If the file could not be written.
     """
+
+    #: Tables for people go to standard output, since the JSON does not.
+    quiet = False
 
     def __init__(self, name: str) -> None:
         # A link keeps pointing where it points.
@@ -42,24 +45,41 @@ class OutputFile:
     def _temporary(self) -> Path:
         return self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
 
-    def write(self, text: str) -> None:
-        """Write ``text``; whoever looks at the file sees all of it or what was there before."""
+    def write(self, content: str | bytes) -> None:
+        """Write ``content``; whoever looks at the file sees all of it or what was there before."""
+        raw = content.encode() if isinstance(content, str) else content
         if self._special:
-            self.path.write_text(text)
+            self.path.write_bytes(raw)
             return
         try:
-            self._temporary.write_text(text)
+            self._temporary.write_bytes(raw)
             self._temporary.replace(self.path)
         finally:
             self._temporary.unlink(missing_ok=True)
 
 
 class _StandardOutput:
+    quiet = True
+
     def write(self, text: str) -> None:
         click.echo(text, nl=False)
 
 
-class _OutputType(click.ParamType):
+class Kept:
+    """Keeps a result for this process instead of writing it."""
+
+    quiet = True
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+
+    def write(self, text: str) -> None:
+        self.values = json.loads(text)
+
+
+class OutputType(click.ParamType):
+    """A file's name that becomes an :class:`OutputFile`."""
+
     name = "file"
 
     def __init__(self, *, dash: bool) -> None:
@@ -79,17 +99,17 @@ class _OutputType(click.ParamType):
 
 
 #: A file to write.
-OUTPUT = _OutputType(dash=False)
+OUTPUT = OutputType(dash=False)
 #: A file to write, or ``-`` for standard output.
-JSON_OUTPUT = _OutputType(dash=True)
+JSON_OUTPUT = OutputType(dash=True)
 
 
 class Screen:
     """What a command tells: tables on standard output unless JSON goes there, and the JSON."""
 
-    def __init__(self, json_output: OutputFile | _StandardOutput | None) -> None:
+    def __init__(self, json_output: OutputFile | _StandardOutput | Kept | None) -> None:
         self._json = json_output
-        self._quiet = isinstance(json_output, _StandardOutput)
+        self._quiet = json_output is not None and json_output.quiet
 
     def line(self, text: str) -> None:
         """Print a line for people."""

@@ -7,12 +7,14 @@ before the first one is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
-from emu.build import Progress
+if TYPE_CHECKING:
+    from emu.kinds import NodeKind
 
 __all__ = ["Plan", "Workload"]
 
@@ -21,8 +23,8 @@ __all__ = ["Plan", "Workload"]
 class Plan:
     """A run that has been found right and has not begun."""
 
-    #: Puts the engine that it needs into the build cache.
-    build: Callable[[Progress | None], None]
+    #: Kinds of the nodes that it runs on; refuses, as a usage error, what they cannot be made for.
+    kinds: Callable[[], Sequence[NodeKind]]
     #: Builds, runs, verifies and tells the result.
     run: Callable[[], None]
 

@@ -20,6 +20,7 @@ from .waves import waves as wanted_waves
 
 if TYPE_CHECKING:
     from emu.build import Progress
+    from emu.kinds import NodeKind
     from emu.traffic import Curve, Result
     from emu.traffic.setup import Sizes
 
@@ -102,11 +103,9 @@ def traffic(topology: str, pattern: str, rate: float | None, cycles: int | None,
 
     title = f"{pattern} on {topology}, preset {preset}"
 
-    def build(progress: Progress | None) -> None:
-        from emu.kinds import make
-
+    def kinds() -> Sequence[NodeKind]:
         with usage():
-            make(load.network_kinds(shape, params, card), (), (), flat=False, progress=progress)
+            return load.network_kinds(shape, params, card)
 
     def measure(offered: float, update: Progress | None) -> Result:
         with usage():
@@ -143,7 +142,7 @@ def traffic(topology: str, pattern: str, rate: float | None, cycles: int | None,
             screen.result({**point, "preset": preset})
         _judge(results)
 
-    return Plan(build, run)
+    return Plan(kinds, run)
 
 
 def _sizes(text: str) -> Sizes:

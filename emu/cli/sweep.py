@@ -116,7 +116,6 @@ def _points(file: Path) -> list[Point]:
 
 
 def _table(output: OutputFile, fresh: bool) -> Table:
-    from emu.kinds import NodeKind
     from emu.sweep import Table
 
     table = Table(output.path.suffix, TEXT)

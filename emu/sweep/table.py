@@ -110,8 +110,8 @@ class Table:
             self._table = pa.concat_tables([self._table, new], promote_options="permissive")
         except pa.ArrowException as error:
             raise TableError(f"results do not fit the table: {error}") from error
-        names = [*(name for name in self._table.column_names if name not in _LAST), *_LAST]
-        self._table = self._table.select(names).combine_chunks()
+        first = [name for name in self._table.column_names if name not in _LAST]
+        self._table = self._table.select([*first, *_LAST]).combine_chunks()
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""``supernode sweep``: the runs of ``supernode run``, once each, in a table that is always whole."""
+"""``supernode sweep``: the runs of ``supernode run``, once each, in a table always whole."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from distributed.scheduler import KilledWorker
 __all__ = ["LostRun", "NoCluster", "processes"]
 
 #: Seconds to wait for a scheduler, and for a process to run on.
-PATIENCE_S = 60
+PATIENCE_S = 20
 _SETTINGS = {
     "distributed.scheduler.allowed-failures": 0,
     # A run fills a process for minutes: neither ticks nor moved work say anything.

@@ -208,15 +208,6 @@ class EngineBackend:
         records sorted by cycle, node, port and kind; empty unless it was asked for."""
         return self.fabric.event_log()
 
-    @property
-    def watcher(self) -> Callable[[int], None] | None:
-        """Called with the present cycle, some times a second while time passes."""
-        return self.fabric.watcher
-
-    @watcher.setter
-    def watcher(self, watcher: Callable[[int], None] | None) -> None:
-        self.fabric.watcher = watcher
-
     def _configure(self, rank: int, dims: list[DimValues]) -> None:
         packed = pack_dims(dims)
         size = (packed.bit_length() + 7) // 8

@@ -193,6 +193,16 @@ class Fabric:
         """The host's present: a multiple of the quantum."""
         return self._library.sn_cycle(self._open())
 
+    @property
+    def nodes(self) -> int:
+        """How many there are."""
+        return len(self.kinds)
+
+    @property
+    def active(self) -> int:
+        """Nodes that have something to do before the next instant at which the host acts."""
+        return self._library.sn_active(self._open())
+
     def advance(self, cycles: int) -> None:
         """Let at least ``cycles`` cycles pass, up to the next instant at which the host acts."""
         self.run((), self.cycle + cycles)

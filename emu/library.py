@@ -117,6 +117,7 @@ _FUNCTIONS = {
     "sn_show": (c_int, [_FABRIC, c_uint32, c_uint32, c_char_p, c_uint64, c_uint64]),
     "sn_finish_waves": (c_int, [_FABRIC, c_uint32, c_uint32]),
     "sn_cycle": (c_uint64, [_FABRIC]),
+    "sn_active": (c_uint32, [_FABRIC]),
     "sn_run": (c_int, [_FABRIC, POINTER(Condition), c_uint32, c_uint64, c_double]),
     "sn_host_operation": (c_int, [_FABRIC, c_uint32, c_uint32, c_uint32, c_uint64]),
     "sn_host_result": (c_int, [_FABRIC, c_uint32, POINTER(c_uint64)]),

@@ -53,6 +53,7 @@ def allreduce(size: int, dtype: str, algorithm: str, **options: Any) -> Plan:
             arrays.append(array)
         with setup.timed(machine) as watch:
             handle = machine.allreduce(arrays, op="sum", algorithm=algorithm)
+            watch.expect(handle.bound.cycles)
             result = handle.wait(timeout(size))
         expected = allreduce_sum(machine.topology, machine.params, inputs, handle)
         verdict = compare([array.read() for array in arrays], [expected] * machine.cards)

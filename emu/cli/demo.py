@@ -43,8 +43,10 @@ def demo(**options: Any) -> None:
         layers = train(data.train_images, data.train_labels, WIDTHS, setup.seed)
         quantised = quantise(layers, data.train_images)
         with setup.open(0) as machine:
-            with setup.timed(machine):
-                logits, phases = classify(machine, quantised, data.test_images)
+            with setup.timed(machine) as run:
+                logits, phases = classify(
+                    machine, quantised, data.test_images,
+                    lambda name, handle: run.expect(handle.bound.cycles, name))
             card_cycles, stepped = rates(machine)
             expected = classify_reference(
                 quantised, data.test_images, machine.cards,

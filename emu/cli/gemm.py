@@ -62,7 +62,9 @@ def gemm(m: int, n: int, k: int, a_format: str, b_format: str, b_transposed: boo
             c_array.write(np.full(c_array.shape, np.nan, np.float32))
             products.append((a_array, b_array, c_array))
         with setup.timed(machine) as watch:
-            result = machine.gemms(products, b_transposed=b_transposed).wait(timeout(m * n * k))
+            handle = machine.gemms(products, b_transposed=b_transposed)
+            watch.expect(handle.bound.cycles)
+            result = handle.wait(timeout(m * n * k))
         from hdl.compute import fp8, model
 
         formats = {"e4m3": fp8.E4M3, "e5m2": fp8.E5M2}

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import click
 
@@ -16,6 +16,7 @@ from hdl.params import preset as find_preset
 
 from .errors import usage
 from .faults import FAILURE_DEADLINE, fault_options, faults, reliable
+from .meter import Meter, meter
 from .options import common, threads_option
 from .output import Screen
 from .plan import Plan
@@ -148,18 +149,12 @@ class Machine:
         return self.deadline or (FAILURE_DEADLINE if self.fail else 0)
 
     @contextmanager
-    def timed(self, machine: SuperNode) -> Iterator[Stopwatch]:
+    def timed(self, machine: SuperNode) -> Iterator[Timed]:
         """Around what ``machine`` runs: its wall time. Nothing may be printed meanwhile."""
-        backend = cast("EngineBackend", machine.backend)
-        with status_line(f"running on {self.topology}") as update, Stopwatch() as watch:
-            if update is not None:
-                backend.watcher = lambda cycle: update(
-                    f"running on {self.topology}: cycle {cycle:,}, "
-                    f"{rates(machine)[0]:,.0f} card-cycles per second")
-            try:
-                yield watch
-            finally:
-                backend.watcher = None
+        title = f"running on {self.topology}"
+        with meter(title, lambda: cast("EngineBackend", machine.backend).fabric) as shown, \
+                Timed(shown) as watch:
+            yield watch
 
 
 def _check_cards(name: str) -> None:
@@ -199,9 +194,22 @@ class Stopwatch:
 
     seconds = 0.0
 
-    def __enter__(self) -> Stopwatch:
+    def __enter__(self) -> Self:
         self._start = time.perf_counter()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.seconds = time.perf_counter() - self._start
+
+
+class Timed(Stopwatch):
+    """Wall time of a run that is shown."""
+
+    def __init__(self, shown: Meter) -> None:
+        self._shown = shown
+
+    def expect(self, bound_cycles: int, title: str | None = None) -> None:
+        """What has been started takes at least ``bound_cycles``."""
+        if title is not None:
+            self._shown.rename(title)
+        self._shown.expect(bound_cycles, "at least")

@@ -8,6 +8,7 @@ import click
 import numpy as np
 
 from drivers.dtypes import DTYPES
+from hdl.topology import p2p_bound
 
 from .errors import usage
 from .machine import Machine, machine_options, timeout
@@ -54,7 +55,9 @@ def p2p(size: int, dtype: str, source: int, target: int | None, **options: Any) 
         origin.write(values)
         # The opposite of what must arrive: no bit is right before it has been written.
         destination.write(np.invert(values.view(np.uint8)).view(kind))
+        bound = p2p_bound(machine.topology, machine.params, source, target, size)
         with setup.timed(machine) as watch:
+            watch.expect(bound.cycles)
             result = machine.write(origin, destination, ack=True, timeout=timeout(size))
         verdict = compare([destination.read(), origin.read()], [values, values])
         figures = Figures(workload="p2p", size=size, dtype=dtype, algorithm="write",

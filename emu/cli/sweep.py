@@ -201,7 +201,7 @@ def _display(title: str, runs: int) -> Iterator[Callable[[int, int], None]]:
     with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
                   TextColumn("runs, {task.fields[failed]} failed,"), TimeElapsedColumn(),
                   TextColumn("so far,"), TimeRemainingColumn(), TextColumn("left"),
-                  console=console, transient=True) as progress:
+                  console=console, transient=True, refresh_per_second=2) as progress:
         task = progress.add_task(title, total=runs, failed=0)
 
         def count(ended: int, failed: int) -> None:

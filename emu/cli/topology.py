@@ -9,6 +9,7 @@ import click
 from .errors import Failure, usage
 from .options import common
 from .output import OUTPUT, OutputFile, Screen
+from .status import status_line
 
 if TYPE_CHECKING:
     from hdl.params import CardParams
@@ -65,13 +66,17 @@ def topology(spec: str, drawing: OutputFile | None, tiers: bool, route: tuple[in
         from hdl.fabric.adaptive import check_lanes
         with usage("--adaptive"):
             check_lanes(params.link.vcs_per_class)
-    try:
-        topologies.check_deadlock_free(shape, params.link, rails=params.rails, adaptive=adaptive)
-        deadlock = None
-    except topologies.DeadlockError as error:
-        deadlock = error
+    with status_line(f"looking for cycles of channels in {spec}"):
+        try:
+            topologies.check_deadlock_free(shape, params.link, rails=params.rails,
+                                           adaptive=adaptive)
+            deadlock = None
+        except topologies.DeadlockError as error:
+            deadlock = error
+    with status_line(f"measuring {spec}"):
+        figures = _figures(shape, params, deadlock is None)
 
-    screen.table(f"{spec}, preset {preset}", ("", ""), _figures(shape, params, deadlock is None))
+    screen.table(f"{spec}, preset {preset}", ("", ""), figures)
     result = {
         "topology": spec, "cards": shape.cards, "switches": shape.switches,
         "links": len(shape.links), "diameter": shape.diameter, "hops_mean": shape.hops_mean,

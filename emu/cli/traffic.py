@@ -11,6 +11,7 @@ import click
 
 from .errors import Failure, usage
 from .faults import faults, link_options, reliable
+from .meter import meter
 from .options import common, threads_option
 from .output import OUTPUT, OutputFile, Screen
 from .plan import Plan, Workload
@@ -19,7 +20,6 @@ from .waves import tell_waves, waves_options
 from .waves import waves as wanted_waves
 
 if TYPE_CHECKING:
-    from emu.build import Progress
     from emu.kinds import NodeKind
     from emu.traffic import Curve, Result
     from emu.traffic.setup import Sizes
@@ -107,23 +107,23 @@ def traffic(topology: str, pattern: str, rate: float | None, cycles: int | None,
         with usage():
             return load.network_kinds(shape, params, card)
 
-    def measure(offered: float, update: Progress | None) -> Result:
-        with usage():
+    def measure(offered: float) -> Result:
+        with usage(), status_line(f"starting {title}") as progress:
             network = load.TrafficNetwork(shape, params, card, seed=seed, faults=broken,
-                                          threads=threads, waves=shown, progress=update)
+                                          threads=threads, waves=shown, progress=progress)
         try:
-            with tell_waves(screen, shown, lambda: network.fabric):
+            with tell_waves(screen, shown, lambda: network.fabric), \
+                    meter(title, lambda: network.fabric) as live:
+                live.expect(method.planned, "about")
                 return load.measure(
-                    network, load.Load(flows, offered, sizes, seed), method, progress=update and (
-                        lambda text: update(f"{title}, rate {offered:g}: {text}")))
+                    network, load.Load(flows, offered, sizes, seed), method,
+                    progress=lambda doing: live.rename(f"{title}, rate {offered:g}: {doing}"))
         finally:
             network.close()
 
     def run() -> None:
-        with status_line(f"starting {title}") as update:
-            curve = load.sweep(lambda offered: measure(offered, update), resolution=resolution,
-                               highest=highest) if sweep else None
-            results = list(curve.points) if curve else [measure(highest, update)]
+        curve = load.sweep(measure, resolution=resolution, highest=highest) if sweep else None
+        results = list(curve.points) if curve else [measure(highest)]
         points = [_keys(topology, pattern, result) for result in results]
         screen.table(title, [column.replace("_", " ") for column in _COLUMNS],
                      [[_cell(point[column]) for column in _COLUMNS] for point in points])

@@ -23,7 +23,7 @@ from hdl.compute.fp8 import E4M3
 from .quantise import QuantisedLayer, encode, outputs
 
 if TYPE_CHECKING:
-    from drivers.handle import Result
+    from drivers.handle import Handle, Result
     from drivers.memory import Array
     from drivers.supernode import SuperNode
 
@@ -41,8 +41,10 @@ class Phase:
 
 
 def classify(machine: SuperNode, layers: Sequence[QuantisedLayer],
-             images: np.ndarray) -> tuple[np.ndarray, list[Phase]]:
-    """Run ``images`` (float32 rows) through ``layers`` on ``machine``: logits and phases."""
+             images: np.ndarray, started: Callable[[str, Handle], None] = lambda name, handle: None
+             ) -> tuple[np.ndarray, list[Phase]]:
+    """Run ``images`` (float32 rows) through ``layers`` on ``machine``: logits and phases.
+    ``started`` hears the name of each phase that has been started."""
     phases = []
     values = images
     for number, layer in enumerate(layers, 1):
@@ -56,14 +58,13 @@ def classify(machine: SuperNode, layers: Sequence[QuantisedLayer],
             b = layer.weights[:, part] if columns else layer.weights[part]
             c = machine.malloc((len(codes), b.shape[1]), "f32", card)
             products.append((_place(machine, a, card), _place(machine, b, card), c))
-        result = machine.gemms(products).wait()
-        phases.append(Phase(f"layer {number} gemm", result))
+        phases.append(_wait(f"layer {number} gemm", machine.gemms(products), started))
         partial = [c for _, _, c in products]
         if columns:
             sums = np.concatenate([c.read() for c in partial], axis=1)
         else:
-            result = machine.allreduce(partial, op="sum", algorithm="ring").wait()
-            phases.append(Phase(f"layer {number} allreduce", result))
+            phases.append(_wait(f"layer {number} allreduce",
+                                machine.allreduce(partial, op="sum", algorithm="ring"), started))
             sums = partial[0].read()
         values = _activate(layer, sums, last=number == len(layers))
     return values, phases
@@ -85,6 +86,11 @@ def classify_reference(layers: Sequence[QuantisedLayer], images: np.ndarray, car
                               for part in shares(len(layer.weights), cards)])
         values = _activate(layer, sums, last=number == len(layers))
     return values
+
+
+def _wait(name: str, handle: Handle, started: Callable[[str, Handle], None]) -> Phase:
+    started(name, handle)
+    return Phase(name, handle.wait())
 
 
 def _place(machine: SuperNode, codes: np.ndarray, card: int) -> Array:

@@ -123,6 +123,9 @@ uint64_t sn_mail_bytes(Fabric* fabric, uint32_t source, uint32_t port) {
 
 uint64_t sn_cycle(Fabric* fabric) { return fabric->cycle(); }
 
+// Nodes that have something to do before the next instant of the host.
+uint32_t sn_active(Fabric* fabric) { return fabric->active(); }
+
 int sn_run(Fabric* fabric, const Condition* conditions, uint32_t count, uint64_t deadline,
            double seconds) {
     if (!fabric->error.empty()) return static_cast<int>(Outcome::failed);

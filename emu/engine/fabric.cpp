@@ -187,4 +187,10 @@ void Fabric::start() {
         [this](unsigned thread) { return plan(thread); });
 }
 
+unsigned Fabric::active() const {
+    if (flat_) return nodes_.size();
+    return std::count_if(next_.begin(), next_.end(),
+                         [&](uint64_t event) { return event < now_ + settings_.quantum; });
+}
+
 }  // namespace supernode

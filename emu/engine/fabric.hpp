@@ -77,6 +77,8 @@ class Fabric {
     uint64_t cycle() const { return now_; }
     // True for a node of another process.
     bool reaches(const Condition& condition) const;
+    // Nodes that have something to do before the next boundary.
+    unsigned active() const;
 
     EventLog log;
     std::string error;

@@ -68,6 +68,12 @@ class Method:
             raise ValueError(f"the cycles measured must be a multiple of {self.sample} below "
                              f"{1 << 23:,}, not {self.cycles}")
 
+    @property
+    def planned(self) -> int:
+        """Cycles until measuring ends, unless means keep still earlier; draining comes after."""
+        measured = (self.samples - self.warmup) * self.sample
+        return self.warmup * self.sample + (measured if self.cycles is None else self.cycles)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
@@ -120,7 +126,7 @@ _FAULTS = ("misrouted", "corrupt", "disordered", "cut", "returned")
 
 def measure(network: TrafficNetwork, load: Load, method: Method | None = None, *,
             progress: Callable[[str], None] | None = None) -> Result:
-    """Put a load on a fresh network and measure it. ``progress`` hears how far it is."""
+    """Put a load on a fresh network and measure it. ``progress`` hears what it does."""
     return _Measurement(network, load, method or Method(), progress).run()
 
 
@@ -150,8 +156,7 @@ class _Measurement:
     def _settle(self, begin: int, first: Totals) -> Outcome:
         """Measure until the means keep still."""
         method = self.method
-        samples = (method.samples - method.warmup if method.cycles is None
-                   else method.cycles // method.sample)
+        samples = method.planned // method.sample - method.warmup
         before, steady = (0.0, 0.0), 0
         mean = 0.0
         for number in range(1, samples + 1):
@@ -199,7 +204,7 @@ class _Measurement:
 
     def _look(self, cycle: int, doing: str) -> Totals:
         """The totals that progress is judged by, at ``cycle`` or now."""
-        self._progress(f"{doing}: cycle {cycle:,}")
+        self._progress(doing)
         self.network.advance_to(cycle)
         return self.network.read("next", "sent_packets", "sent_measured", "received_packets",
                                  "received_flits", "received_measured", "received_latency_sum",

@@ -29,6 +29,10 @@ class FakeHandle:
     result: FakeResult
     schedule: None = None
 
+    @property
+    def bound(self) -> Any:
+        return SimpleNamespace(cycles=self.result.bound_cycles)
+
     def wait(self, timeout: int = 0) -> FakeResult:
         return self.result
 

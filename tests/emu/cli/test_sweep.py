@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 from filelock import FileLock
 from pyarrow import parquet
+from rich.console import Console
 
 import emu
 import emu.kinds
@@ -165,6 +167,16 @@ def test_a_run_that_fails_is_recorded_and_the_others_go_on(
     machines.wrong = set()
     assert sweep(f"-o {file} --retry").status == 0
     assert machines.opened == ["ring:3", "ring:3"] and len(rows(file)) == RUNS
+
+
+def test_a_terminal_sees_how_many_runs_have_ended(
+        sweep: Sweep, machines: Machines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = io.StringIO()
+    monkeypatch.setattr("emu.cli.sweep.terminal", lambda: Console(
+        force_terminal=True, file=text, width=140, color_system=None))
+    machines.wrong = {"ring:2"}
+    assert sweep(f"-o {tmp_path}/t.csv").status == 1
+    assert f"{RUNS}/{RUNS} runs, 2 failed" in text.getvalue()
 
 
 def test_an_interrupt_leaves_a_whole_table_of_what_had_ended(

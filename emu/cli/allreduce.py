@@ -15,12 +15,13 @@ from .machine import Machine, machine_options, timeout
 from .options import SIZE, choose, elements
 from .plan import Plan, Workload
 from .report import Figures, report
-from .verdict import compare
+from .verdict import Verdict, compare
 
 if TYPE_CHECKING:
+    from drivers.handle import Result
     from drivers.supernode import SuperNode
 
-__all__ = ["allreduce"]
+__all__ = ["SUMS", "allreduce", "bus_factor", "sum_once"]
 
 #: What the adders at a card's memory add.
 SUMS = ("f32", "bf16")
@@ -43,22 +44,35 @@ def allreduce(size: int, dtype: str, algorithm: str, **options: Any) -> Plan:
 
     @setup.plan(2 * size)
     def plan(machine: SuperNode) -> None:
-        rng = np.random.default_rng(setup.seed)
-        inputs = [rng.standard_normal(count, np.float32).astype(DTYPES[dtype].numpy)
-                  for _ in range(machine.cards)]
-        arrays = []
-        for card, values in enumerate(inputs):
-            array = machine.malloc((count,), dtype, card)
-            array.write(values)
-            arrays.append(array)
-        with setup.timed(machine) as watch:
-            handle = machine.allreduce(arrays, op="sum", algorithm=algorithm)
-            watch.expect(handle.bound.cycles)
-            result = handle.wait(timeout(size))
-        expected = allreduce_sum(machine.topology, machine.params, inputs, handle)
-        verdict = compare([array.read() for array in arrays], [expected] * machine.cards)
-        figures = Figures(
-            workload="allreduce", size=size, dtype=dtype, algorithm=algorithm,
-            bus_factor=2 * (machine.cards - 1) / machine.cards, extra={})
-        report(setup, machine, figures, result, verdict, watch.seconds)
+        result, verdict, seconds = sum_once(setup, machine, count, dtype, algorithm)
+        figures = Figures(workload="allreduce", size=size, dtype=dtype, algorithm=algorithm,
+                          bus_factor=bus_factor(machine.cards), extra={})
+        report(setup, machine, figures, result, verdict, seconds)
     return plan
+
+
+def bus_factor(cards: int) -> float:
+    """Bytes that an AllReduce must move over a card's links, per byte of its array."""
+    return 2 * (cards - 1) / cards
+
+
+def sum_once(setup: Machine, machine: SuperNode, count: int, dtype: str,
+             algorithm: str) -> tuple[Result, Verdict, float]:
+    """Sum random arrays of ``count`` elements on all cards; the machine's figures, what the oracle
+    says, and the wall time."""
+    rng = np.random.default_rng(setup.seed)
+    inputs = [rng.standard_normal(count, np.float32).astype(DTYPES[dtype].numpy)
+              for _ in range(machine.cards)]
+    arrays = []
+    for card, values in enumerate(inputs):
+        array = machine.malloc((count,), dtype, card)
+        array.write(values)
+        arrays.append(array)
+    with setup.timed(machine) as watch:
+        handle = machine.allreduce(arrays, op="sum", algorithm=algorithm)
+        watch.expect(handle.bound.cycles)
+        result = handle.wait(timeout(arrays[0].nbytes))
+    expected = allreduce_sum(machine.topology, machine.params, inputs, handle)
+    verdict = compare([array.read() for array in arrays], [expected] * machine.cards)
+    machine.free(*arrays)
+    return result, verdict, watch.seconds

@@ -11,6 +11,7 @@ import click
 
 from emu.version import product_version
 
+from .bench import bench
 from .clean import clean
 from .demo import demo
 from .doctor import doctor
@@ -34,7 +35,7 @@ def cli() -> None:
     """A supernode in RTL, emulated cycle by cycle: cards, links, GEMMs and collectives."""
 
 
-for _command in (demo, run, sweep, topology, traffic, verilog, doctor, clean):
+for _command in (demo, run, bench, sweep, topology, traffic, verilog, doctor, clean):
     cli.add_command(_command)
 
 

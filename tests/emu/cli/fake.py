@@ -42,6 +42,10 @@ class FakeArray:
         self.shape, self.card = tuple(shape), card
         self.values = np.zeros(shape, DTYPES[dtype].numpy)
 
+    @property
+    def nbytes(self) -> int:
+        return self.values.nbytes
+
     def write(self, values: np.ndarray) -> None:
         assert values.shape == self.shape
         assert values.dtype == self.values.dtype
@@ -82,6 +86,9 @@ class FakeSuperNode:
 
     def malloc(self, shape: tuple[int, ...], dtype: str, card: int) -> FakeArray:
         return FakeArray(shape, dtype, card)
+
+    def free(self, *arrays: FakeArray) -> None:
+        pass
 
     def write(self, source: FakeArray, target: FakeArray, ack: bool = True,
               timeout: int = 0) -> FakeResult:

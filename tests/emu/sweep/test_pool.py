@@ -32,14 +32,17 @@ def test_a_process_that_dies_loses_its_own_run_and_no_other() -> None:
 
 
 def test_runs_go_to_the_cluster_of_a_scheduler() -> None:
-    with LocalCluster(n_workers=1, threads_per_worker=3, processes=False, memory_limit=None,
+    with LocalCluster(n_workers=2, threads_per_worker=4, processes=False, memory_limit=None,
                       dashboard_address=None) as cluster, \
-            processes(2, cluster.scheduler_address) as spread:
-        batches = list(spread(work, [(name,) for name in "abcd"]))
-    # Three threads of one process are still one process, so every run ends alone.
-    assert [[found[0] for _, found in batch] for batch in batches] == [["a"], ["b"], ["c"], ["d"]]
+            processes(7, cluster.scheduler_address) as spread:
+        jobs = [(name,) for name in "abcdefghij"]
+        found = dict(itertools.chain.from_iterable(spread(work, jobs)))
+    assert "".join(found[index][0] for index in range(10)) == "abcdefghij"
+    # Two workers have two runs at a time, however many threads they have.
+    spans = [(start, end) for _, _, start, end, _ in found.values()]
+    assert max(sum(start <= now < end for start, end in spans) for now, _ in spans) <= 2
     # It belongs to somebody else: its signals stay what they are.
-    assert not any(found[4] for batch in batches for _, found in batch)
+    assert not any(deaf for *_, deaf in found.values())
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nonsense://x"])

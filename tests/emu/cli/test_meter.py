@@ -150,7 +150,7 @@ def test_the_demo_tells_its_phases(capsys: Any, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_active_nodes_are_those_that_step_next() -> None:
-    with emu.open("ring:3", preset="small", memory_bytes=1 << 20) as machine:
+    with emu.open("ring:3", preset="small", memory_bytes=1 << 20, threads=1) as machine:
         fabric = machine.backend.fabric  # type: ignore[attr-defined]
         fabric.advance(10 * machine.params.host_quantum)
         assert fabric.nodes == 3 and fabric.active == 0

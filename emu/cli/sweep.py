@@ -79,8 +79,8 @@ def sweep(file: Path, output: OutputFile, workers: int | None, scheduler: str | 
                 output.path.unlink(missing_ok=True)
             jobs = [(point.workload, point.arguments) for point in waiting]
             try:
-                with processes(workers or _processors(), scheduler) as spread, \
-                        _display(file.name, len(jobs)) as shown:
+                with _display(file.name, len(jobs)) as shown, \
+                        processes(workers or _processors(), scheduler) as spread:
                     for batch in spread(execute, jobs):
                         rows = [_row(waiting[index], outcome) for index, outcome in batch]
                         table.add(rows)

@@ -5,8 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -281,3 +286,38 @@ def test_two_processes_run_the_machine_itself(sweep: Sweep, tmp_path: Path) -> N
     assert [row["verified"] for row in by_error] == [True, True, None, None]
     assert all(row["cycles"] >= row["bound_cycles"] > 0 for row in by_error[:2])
     assert all("dead link" in row["error"] for row in by_error[2:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kill", [signal.SIGINT, signal.SIGKILL])
+def test_a_sweep_that_is_stopped_leaves_a_whole_table_and_no_process(
+        kill: signal.Signals, tmp_path: Path) -> None:
+    (tmp_path / "sweep.toml").write_text(
+        '[sweep]\nworkload = "allreduce"\npreset = "small"\ntopology = "ring:3"\n'
+        'seeds = [0, 1, 2, 3]\n[sweep.grid]\nbytes = ["64", "4M"]\n')
+    table = tmp_path / "t.parquet"
+    sweep = subprocess.Popen(
+        [sys.executable, "-c", "from emu.cli import main; main()", "sweep",
+         f"{tmp_path}/sweep.toml", "-o", str(table), "--workers", "2"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    give_up = time.monotonic() + 120
+    while not (table.exists() and len(rows(table)) == 4):
+        assert sweep.poll() is None and time.monotonic() < give_up
+        with suppress(subprocess.TimeoutExpired):
+            sweep.wait(0.1)
+    # The long ones are under way. A terminal interrupts all processes, a kill meets the first one.
+    if kill == signal.SIGINT:
+        os.killpg(sweep.pid, kill)
+    else:
+        sweep.kill()
+    out, err = sweep.communicate(timeout=60)
+    if kill == signal.SIGINT:
+        # Behind the ^C that a terminal shows.
+        assert (sweep.returncode, out, err) == (130, "", "\nsupernode: error: interrupted\n")
+    assert {row["bytes"] for row in rows(table)} == {64}
+    while True:
+        assert time.monotonic() < give_up
+        try:
+            os.killpg(sweep.pid, 0)
+        except ProcessLookupError:
+            break

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -104,6 +105,22 @@ def test_a_meter_draws_four_times_a_second_however_often_it_looks(
         for _ in range(2048):
             nodes.step(clock, 1 / 1024, 1)
     assert len(drawn) == 8
+
+
+@pytest.mark.slow
+def test_a_meter_costs_less_than_half_a_percent_of_a_processor(
+        clock: Clock, shown: io.StringIO) -> None:
+    nodes, drawings = Nodes(), 400
+    with meters.meter("running on torus:16x16x32", lambda: nodes) as meter:
+        meter.expect(10_000_000, "at least")
+        nodes.step(clock, 1, 1000)
+        start = time.process_time()
+        for _ in range(drawings):
+            nodes.step(clock, meters.INTERVAL_S, 1000)
+        spent = time.process_time() - start
+    assert len(frames(shown)) > drawings
+    print(f"{spent / drawings * 1e6:.0f} µs per drawing")
+    assert spent / drawings < 0.005 * meters.INTERVAL_S
 
 
 def test_elsewhere_nothing_is_looked_at(capsys: Any) -> None:

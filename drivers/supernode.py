@@ -267,9 +267,9 @@ class SuperNode:
                   algorithm: str = "auto") -> Handle:
         """Start the sum of ``arrays``, one on each card of a group, in place on all of them.
 
-        ``algorithm`` is ``"dimensions"`` (one dimension of the topology after the other), ``"ring"``
-        or ``"auto"``: dimensions where the group is a whole machine or a box of it and its cards
-        have the counters, else the ring.
+        ``algorithm`` is ``"dimensions"`` (one dimension of the topology after the other),
+        ``"ring"`` or ``"auto"``: dimensions where the group is a whole machine or a box of it and
+        its cards have the counters, else the ring.
 
         Raises
         ------
@@ -293,14 +293,17 @@ class SuperNode:
         schedule, order = self._schedule(group, first, algorithm)
         by_card = {array.card: array for array in arrays}
         members = [by_card[card] for card in order]
-        name = "ring" if isinstance(schedule, Schedule) else "dimension-wise"
-        operation = Operation(f"{name} allreduce of {first.size} {first.dtype} on {len(order)} "
-                              f"cards")
-        stage = self._stage_lists if isinstance(schedule, Schedule) else self._stage_program
-        release = stage(operation, schedule, members)
+        on = f"allreduce of {first.size} {first.dtype} on {len(order)} cards"
+        if isinstance(schedule, Program):
+            operation, ran = Operation(f"dimension-wise {on}"), "dimensions"
+            release = self._stage_program(operation, schedule, members)
+        else:
+            operation, ran = Operation(f"ring {on}"), "ring"
+            release = self._stage_lists(operation, schedule, members)
         bound = allreduce_bound(self.topology, self.params, order, first.nbytes)
         handle = self._launch(operation, bound, release)
         handle.schedule, handle.order = schedule, tuple(order)
+        handle.algorithm = ran
         return handle
 
     def _schedule(self, group: Sequence[int], array: Array,
@@ -308,7 +311,7 @@ class SuperNode:
         """A proved schedule of an AllReduce, and the card of each of its members."""
         if algorithm != "ring":
             try:
-                program, cards = dimension_shape(
+                shape = dimension_shape(
                     self.topology, self.params, tuple(sorted(group)), array.size, array.dtype.size,
                     counters=min(self._devices[card].counters.free for card in group),
                     entries=self._queue_entries)
@@ -316,8 +319,8 @@ class SuperNode:
                 if algorithm != "auto":
                     raise
             else:
-                check_program(program)
-                return program, cards
+                check_program(shape.program)
+                return shape.program, shape.cards
         order = self.topology.ring_order(group)
         hops = max(self.topology.hops(a, b)
                    for a, b in zip(order, order[1:] + order[:1], strict=True))

@@ -11,6 +11,7 @@ from drivers.dtypes import DTYPES
 from drivers.supernode import ALGORITHMS
 from emu.oracle import allreduce_sum
 
+from .errors import usage
 from .machine import Machine, machine_options, timeout
 from .options import SIZE, choose, elements
 from .report import Figures, report
@@ -46,11 +47,12 @@ def allreduce(size: int, dtype: str, algorithm: str, **options: Any) -> None:
             array.write(values)
             arrays.append(array)
         with setup.timed(machine) as watch:
-            handle = machine.allreduce(arrays, op="sum", algorithm=algorithm)
+            with usage("--algorithm"):
+                handle = machine.allreduce(arrays, op="sum", algorithm=algorithm)
             result = handle.wait(timeout(size))
         expected = allreduce_sum(machine.topology, machine.params, inputs, handle)
         verdict = compare([array.read() for array in arrays], [expected] * machine.cards)
         figures = Figures(
-            workload="allreduce", size=size, dtype=dtype, algorithm=algorithm,
+            workload="allreduce", size=size, dtype=dtype, algorithm=handle.algorithm,
             bus_factor=2 * (machine.cards - 1) / machine.cards, extra={})
         report(setup, machine, figures, result, verdict, watch.seconds)

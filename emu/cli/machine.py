@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
@@ -77,7 +78,7 @@ class Machine:
         self.reliable  # noqa: B018 - likewise
         self.shown  # noqa: B018 - likewise
 
-    @property
+    @cached_property
     def shape(self) -> topologies.Topology:
         """The topology."""
         return topologies.parse(self.topology)

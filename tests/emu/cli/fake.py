@@ -28,6 +28,7 @@ class FakeResult:
 class FakeHandle:
     result: FakeResult
     schedule: None = None
+    algorithm: str = "ring"
 
     def wait(self, timeout: int = 0) -> FakeResult:
         return self.result

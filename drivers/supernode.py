@@ -34,7 +34,7 @@ from .collectives import (
 )
 from .collectives.ring import ring_shape
 from .commands import DESCRIPTOR_BYTES, Command, Gemm, packet_count
-from .device import DIRECT, LIST_QUEUE, Device, Operation, start_devices
+from .device import DIRECT, LIST_QUEUE, Device, Operation, refresh, start_devices
 from .dtypes import ElementType, element_type
 from .faults import LINK_STATUSES, dead_links
 from .gemm import describe_gemm
@@ -379,9 +379,8 @@ class SuperNode:
         handle = Handle(operation, bound, self, release)
         self._active.append(handle)
         devices = [self._devices[card] for card in operation.pending]
-        for device in devices:
-            if not device.fits():
-                device.refresh()
+        if full := [device for device in devices if not device.fits()]:
+            refresh(self._backend, full)
         for device in devices:
             device.post()
         return handle
@@ -442,8 +441,7 @@ class SuperNode:
         backlog = [device for device in self._devices if device.backlog]
         if backlog:
             self._backend.advance(min(most, _POLL_QUANTA * self.params.host_quantum))
-            for device in backlog:
-                device.refresh()
+            refresh(self._backend, backlog)
             return
         self._backend.wait([Completions(card, self._devices[card].consumed + 1 & 0xFFFF_FFFF)
                             for card in operation.unfinished], most)

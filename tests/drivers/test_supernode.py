@@ -292,13 +292,26 @@ def test_all_cards_of_a_group_start_at_one_instant():
 
 # --- flow control
 
-def test_lists_longer_than_the_ring_are_continued_and_their_first_doorbell_counts():
-    supernode = machine("ring:4", rings=4)
-    result = check_allreduce(supernode, range(4), 4096, "f32")
-    first = {record.card: record.posted for record in reversed(result.completions)}
-    assert len(result.completions) > 4
-    assert len(set(first.values())) == 1 and min(first.values()) == (
-        max(record.ended for record in result.completions) - result.cycles)
+@pytest.mark.parametrize("algorithm", ["ring", "dimensions"])
+@pytest.mark.parametrize("rings", [4, 16])
+def test_lists_longer_than_the_ring_are_continued_and_their_first_doorbell_counts(rings, algorithm):
+    supernode = machine("ring:4", rings=rings, seed=rings)
+    arrays = [supernode.malloc(8192, "f32", card).write(np.ones(8192, np.float32))
+              for card in range(4)]
+    backend, bells = supernode.backend, []
+    for card in backend.cards:
+        def write(offset, value, card=card, plain=card.register_write):
+            bells.append((backend.now, card.rank, offset))
+            plain(offset, value)
+        card.register_write = write
+    result = supernode.allreduce(arrays, algorithm=algorithm).wait()
+    assert all((array.read() == 4).all() for array in arrays)
+    rung = [each for each in bells if each[2] == backend.map.queue_tail.at(0)]
+    start = rung[0][0]
+    assert len(rung) > 4 or algorithm == "dimensions"  # whose lists are made to fit
+    assert {card for now, card, _ in rung if now == start} == set(range(4))
+    assert {record.card for record in result.completions if record.posted == start} == set(range(4))
+    assert result.cycles == max(record.ended for record in result.completions) - start
 
 
 def test_rings_wrap_many_times():

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from bench.collectives import allreduce_rows
 from bench.traffic import adaptive_rows, speed_rows, traffic_rows
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -79,10 +80,11 @@ def build_rows() -> Iterator[list[object]]:
 
 
 TABLES: dict[str, Callable[[], Iterator[list[object]]]] = {
-    "demo": demo_rows, "runs": run_rows, "builds": build_rows,
+    "demo": demo_rows, "runs": run_rows, "builds": build_rows, "allreduce": allreduce_rows,
     "traffic": traffic_rows, "traffic-adaptive": adaptive_rows, "traffic-speed": speed_rows}
 #: The page of a table, if it is not performance.md.
-PAGES = dict.fromkeys(("traffic", "traffic-adaptive", "traffic-speed"), "traffic.md")
+PAGES = {"allreduce": "collectives.md",
+         **dict.fromkeys(("traffic", "traffic-adaptive", "traffic-speed"), "traffic.md")}
 
 
 def cell(value: object) -> str:

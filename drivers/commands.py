@@ -112,10 +112,12 @@ class CommandList:
         """Give all commands a tag."""
         put_field(self.raw, ("tag",), tag)
 
-    def signal(self, place: int) -> None:
-        """Let a command signal."""
+    def signal(self, place: int) -> bool:
+        """Let a command signal; return whether it did not before."""
         put_field(self.raw[place:place + 1], ("flags", "signal"), 1)
+        changed = not self.signals[place]
         self.signals[place] = True
+        return changed
 
 
 @dataclass(frozen=True, kw_only=True)

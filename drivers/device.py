@@ -3,7 +3,7 @@
 Flow control, all of it on the host's side:
 
 * *Command ring*: a command is written only where the card has fetched the old one; what does not
-  fit stays in ``_waiting`` until :meth:`Device.refresh` has seen the card's total of fetched
+  fit stays in ``waiting`` until :func:`refresh` has seen the card's total of fetched
   commands move. Completions move it too, without asking: a command that is done was fetched.
 * *Doorbell window*: the same with the total of direct commands taken.
 * *Completion ring*: never more signalling commands are under way than the ring has records. (The
@@ -39,7 +39,7 @@ from .counters import TOTAL_MASK, CounterPool
 from .faults import describe_error
 from .memory import Allocator
 
-__all__ = ["DIRECT", "LIST_QUEUE", "Device", "Operation", "start_devices"]
+__all__ = ["DIRECT", "LIST_QUEUE", "Device", "Operation", "refresh", "start_devices"]
 
 #: Queue of command lists.
 LIST_QUEUE = 0
@@ -289,18 +289,14 @@ class Device:
         room, batch = queue.room, []
         while queue.waiting and room:
             staged = queue.waiting[0]
-            begins = not staged.taken
+            if not staged.taken and staged.left > room and self._free_records:
+                # It begins now and is continued by a later doorbell, and what is fetched after that
+                # bears that one's stamp: let the first command report when the list began.
+                staged.operation.pending[self.rank] += staged.commands.signal(0)
             rows, signals = staged.take(room, self._free_records)
             if not len(rows):
                 break
             self._signals += signals
-            # A list that does not fit as a whole begins now and is continued by a later doorbell.
-            # Its first part reports too, so that the instant at which the list began is known.
-            last = staged.taken - 1
-            if staged.left and begins and not staged.commands.signals[last] and self._free_records:
-                staged.commands.signal(last)
-                self._signals += 1
-                staged.operation.pending[self.rank] += 1
             batch.append(rows)
             room -= len(rows)
             queue.tail = queue.tail + len(rows) & TOTAL_MASK
@@ -323,12 +319,11 @@ class Device:
         """Signalling commands that may be posted before completions are consumed."""
         return self._record_count - self._signals
 
-    def refresh(self) -> None:
-        """Ask the card how far it has taken commands; time passes."""
-        if self._lists.waiting:
-            self._lists.taken(self.read(self._registers.queue_head.at(LIST_QUEUE)) & TOTAL_MASK)
-        if self._direct.waiting:
-            self._direct.taken(self.read(self._registers.direct_taken.at()) & TOTAL_MASK)
+    def _blocked(self) -> list[tuple[_Queue, int]]:
+        """Queues with a backlog, and the register that says how far the card has taken each."""
+        return [(queue, offset) for queue, offset in (
+            (self._lists, self._registers.queue_head.at(LIST_QUEUE)),
+            (self._direct, self._registers.direct_taken.at())) if queue.waiting]
 
     def fits(self) -> bool:
         """Whether all that is staged could be posted now."""
@@ -436,6 +431,14 @@ def start_devices(backend: Backend, devices: Sequence[Device]) -> None:
     answers = backend.read_registers([each for device in devices for each in device.identity()])
     for number, device in enumerate(devices):
         device.start(*answers[2 * number:2 * number + 2])
+
+
+def refresh(backend: Backend, devices: Sequence[Device]) -> None:
+    """Ask all cards at once how far they have taken commands; time passes."""
+    asked = [(device.rank, *queue) for device in devices for queue in device._blocked()]
+    totals = backend.read_registers([(rank, offset) for rank, _, offset in asked])
+    for (_, queue, _), total in zip(asked, totals, strict=True):
+        queue.taken(total & TOTAL_MASK)
 
 
 @lru_cache(maxsize=16)

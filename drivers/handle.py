@@ -93,6 +93,8 @@ class Handle:
         Of a collective: what runs, for :func:`drivers.collectives.reference`.
     order : tuple
         Of a collective: the card of each member of the schedule.
+    algorithm : str
+        Of a collective: ``"ring"`` or ``"dimensions"``.
     """
 
     operation: Operation
@@ -102,6 +104,7 @@ class Handle:
     _release: Callable[[], None] = field(repr=False)
     schedule: Schedule | Program | None = None
     order: tuple[int, ...] = ()
+    algorithm: str = ""
     _result: Result | None = field(default=None, repr=False)
 
     @property

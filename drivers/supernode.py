@@ -34,7 +34,7 @@ from .collectives import (
 )
 from .collectives.ring import ring_shape
 from .commands import DESCRIPTOR_BYTES, Command, Gemm, packet_count
-from .device import DIRECT, LIST_QUEUE, Device, Operation, start_devices
+from .device import DIRECT, LIST_QUEUE, Device, Operation, refresh, start_devices
 from .dtypes import ElementType, element_type
 from .faults import LINK_STATUSES, dead_links
 from .gemm import describe_gemm
@@ -267,9 +267,9 @@ class SuperNode:
                   algorithm: str = "auto") -> Handle:
         """Start the sum of ``arrays``, one on each card of a group, in place on all of them.
 
-        ``algorithm`` is ``"dimensions"`` (one dimension of the topology after the other), ``"ring"``
-        or ``"auto"``: dimensions where the group is a whole machine or a box of it and its cards
-        have the counters, else the ring.
+        ``algorithm`` is ``"dimensions"`` (one dimension of the topology after the other),
+        ``"ring"`` or ``"auto"``: dimensions where the group is a whole machine or a box of it and
+        its cards have the counters, else the ring.
 
         Raises
         ------
@@ -293,14 +293,17 @@ class SuperNode:
         schedule, order = self._schedule(group, first, algorithm)
         by_card = {array.card: array for array in arrays}
         members = [by_card[card] for card in order]
-        name = "ring" if isinstance(schedule, Schedule) else "dimension-wise"
-        operation = Operation(f"{name} allreduce of {first.size} {first.dtype} on {len(order)} "
-                              f"cards")
-        stage = self._stage_lists if isinstance(schedule, Schedule) else self._stage_program
-        release = stage(operation, schedule, members)
+        on = f"allreduce of {first.size} {first.dtype} on {len(order)} cards"
+        if isinstance(schedule, Program):
+            operation, ran = Operation(f"dimension-wise {on}"), "dimensions"
+            release = self._stage_program(operation, schedule, members)
+        else:
+            operation, ran = Operation(f"ring {on}"), "ring"
+            release = self._stage_lists(operation, schedule, members)
         bound = allreduce_bound(self.topology, self.params, order, first.nbytes)
         handle = self._launch(operation, bound, release)
         handle.schedule, handle.order = schedule, tuple(order)
+        handle.algorithm = ran
         return handle
 
     def _schedule(self, group: Sequence[int], array: Array,
@@ -308,7 +311,7 @@ class SuperNode:
         """A proved schedule of an AllReduce, and the card of each of its members."""
         if algorithm != "ring":
             try:
-                program, cards = dimension_shape(
+                shape = dimension_shape(
                     self.topology, self.params, tuple(sorted(group)), array.size, array.dtype.size,
                     counters=min(self._devices[card].counters.free for card in group),
                     entries=self._queue_entries)
@@ -316,8 +319,8 @@ class SuperNode:
                 if algorithm != "auto":
                     raise
             else:
-                check_program(program)
-                return program, cards
+                check_program(shape.program)
+                return shape.program, shape.cards
         order = self.topology.ring_order(group)
         hops = max(self.topology.hops(a, b)
                    for a, b in zip(order, order[1:] + order[:1], strict=True))
@@ -376,9 +379,8 @@ class SuperNode:
         handle = Handle(operation, bound, self, release)
         self._active.append(handle)
         devices = [self._devices[card] for card in operation.pending]
-        for device in devices:
-            if not device.fits():
-                device.refresh()
+        if full := [device for device in devices if not device.fits()]:
+            refresh(self._backend, full)
         for device in devices:
             device.post()
         return handle
@@ -439,8 +441,7 @@ class SuperNode:
         backlog = [device for device in self._devices if device.backlog]
         if backlog:
             self._backend.advance(min(most, _POLL_QUANTA * self.params.host_quantum))
-            for device in backlog:
-                device.refresh()
+            refresh(self._backend, backlog)
             return
         self._backend.wait([Completions(card, self._devices[card].consumed + 1 & 0xFFFF_FFFF)
                             for card in operation.unfinished], most)

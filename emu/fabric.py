@@ -200,8 +200,8 @@ class Fabric:
 
     @property
     def active(self) -> int:
-        """Nodes of this process that have something to do before the next instant at which the host
-        acts, as far as what threads have sent each other in the last window is not needed to know."""
+        """Nodes of this process that have something to do before the next instant at which the
+        host acts; words that threads have sent each other in the last window do not count yet."""
         return self._library.sn_active(self._open())
 
     def advance(self, cycles: int) -> None:

@@ -55,8 +55,8 @@ def ring_sum(topology: Topology, params: CardParams, inputs: Sequence[np.ndarray
 
 
 def dimension_sum(shape: Program, inputs: Sequence[np.ndarray]) -> np.ndarray:
-    """The sum of one array per member, finite float32 or bfloat16, stage by stage. Of ``shape`` only
-    what cuts the array is read: stages, slices and granule."""
+    """The sum of one array per member, finite float32 or bfloat16, stage by stage. Of ``shape``
+    only what cuts the array is read: stages, slices and granule."""
     count = np.size(inputs[0])
     # One axis per stage, the first stage last but one; then the elements.
     shares = np.reshape(np.stack([np.ravel(values) for values in inputs]),

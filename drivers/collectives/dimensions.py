@@ -39,16 +39,17 @@ def slices_of(count: int, dims: Sequence[Sequence[int]], slices: int, *, granule
               rails: int = 1) -> tuple[Slice, ...]:
     """Cut ``count`` elements into slices. ``dims`` has the stages of each dimension.
 
-    Slices go over the rails in turn, those of each rail around rings one way and the other in
-    turn. With several rails each begins with another dimension, since a rail alone keeps the links
-    of one dimension busy.
+    Slices go over the rails in turn. With several rails each begins with another dimension, and
+    every other one goes around rings the other way, so that all links are in use. A rail alone
+    sends no more than one link carries: there all slices go the same way, for two ways at once only
+    get into each other's.
     """
     found = []
     for number, region in enumerate(Region(0, count).split(slices, granule)):
         rail = number % rails
         first = rail % len(dims) if dims else 0
         stages = tuple(stage for dim in (*dims[first:], *dims[:first]) for stage in dim)
-        found.append(Slice(region, stages, -1 if number // rails % 2 else 1, rail))
+        found.append(Slice(region, stages, -1 if rail % 2 else 1, rail))
     return tuple(found)
 
 

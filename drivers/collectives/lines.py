@@ -44,9 +44,8 @@ class Line:
         return len(self.places)
 
     def rings(self, size: int) -> tuple[int, ...]:
-        """The coordinates, as rings of ``size`` neighbours one after the other, in an order in which
-        each step of a ring is as short as the tier allows, the one from its end to its start too.
-        """
+        """The coordinates, as rings of ``size`` neighbours one after the other, each in an order in
+        which every step is as short as the tier allows, the one from its end to its start too."""
         if self.tier.kind in (TierKind.FULL, TierKind.SWITCH) or (
                 self.tier.kind is TierKind.RING and size == self.tier.size):
             return self.places

@@ -1,8 +1,8 @@
 """From a program to packed command lists, all members at once.
 
-The rules are those of ``compiler``: a wait for arrivals becomes a wait for a counter's total, a move
-with more than one open wait is preceded by NOPs, a wait that an earlier one of the list covers is
-left out, and a FENCE that waits for everything ends each list and signals the host.
+The rules are those of ``compiler``: a wait for arrivals becomes a wait for a counter's total, a
+move with more than one open wait is preceded by NOPs, a wait that an earlier one of the list covers
+is left out, and a FENCE that waits for everything ends each list and signals the host.
 """
 
 from __future__ import annotations

@@ -168,8 +168,8 @@ class Program:
                 there[place] = self.regions(place)[1] > 0
         for place, move in enumerate(self.moves):
             if move.kind is Kind.SIGNAL and move.serves:
-                served = there[list(move.serves)].any(axis=0)
-                there[place] = served[self.shifted(move.stage, move.step)]
+                served = np.any(there[list(move.serves)], axis=0)
+                there[place] = np.take(served, self.shifted(move.stage, move.step))
         return there
 
     @cached_property
@@ -204,7 +204,8 @@ class Program:
         after = f" after moves {', '.join(map(str, move.waits))}" if move.waits else ""
         what = "" if move.kind is Kind.SIGNAL else (
             f" of the chunk {move.chunk:+d} on level {move.level} of slice {move.slice}")
-        return f"move {place} ({move.kind.value}{what} to {move.step:+d} in stage {move.stage}{after})"
+        return (f"move {place} ({move.kind.value}{what} to {move.step:+d} in stage {move.stage}"
+                f"{after})")
 
     def expand(self) -> Schedule:
         """The same collective as lists of steps, for any number of members that is not large."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from math import prod
+from typing import NamedTuple
 
 from hdl.params import CardParams
 from hdl.topology import Topology
@@ -25,19 +26,27 @@ from .dimensions import counters_of, dimension_allreduce, moves_of, slices_of
 from .lines import Line, lines_of
 from .program import Kind, Move, Program, Slice
 
-__all__ = ["NoShapeError", "dimension_shape"]
+__all__ = ["NoShapeError", "Shape", "dimension_shape"]
 
 #: Cycles from one command of a list to the next.
 _ISSUE = 5
 #: Cycles of a message besides memory, links and its own flits: NICs at both ends, counters.
 _OVERHEAD = 22
-#: Cycles from the arrival of the last data at an adder to its sum in memory, besides reading memory.
+#: Cycles that an adder takes besides the reading of memory.
 _ADDER = 6
 _SLICES = (1, 2, 4, 6, 8)
 #: A way that the model finds better by less than this is no better.
 _WORTH = 0.99
 #: Chunks have at least so many granules, so that rounding to whole ones costs little.
 _GRANULES = 32
+
+
+class Shape(NamedTuple):
+    """A program, the card of each of its members, and the cycles that the model gives it."""
+
+    program: Program
+    cards: tuple[int, ...]
+    cycles: float
 
 
 class NoShapeError(ValueError):
@@ -63,9 +72,8 @@ class _Way:
 
 @lru_cache(maxsize=16)
 def dimension_shape(topology: Topology, params: CardParams, ranks: tuple[int, ...], count: int,
-                    item_size: int, *, counters: int, entries: int
-                    ) -> tuple[Program, tuple[int, ...]]:
-    """Return the program, and the card of each of its members.
+                    item_size: int, *, counters: int, entries: int) -> Shape:
+    """Choose the shape of an AllReduce of ``count`` elements over the cards ``ranks``.
 
     Parameters
     ----------
@@ -107,7 +115,7 @@ def dimension_shape(topology: Topology, params: CardParams, ranks: tuple[int, ..
     ranks_of = [base]
     for line, way in zip(lines, best[2], strict=True):
         ranks_of = [rank + place * line.stride for place in way.order for rank in ranks_of]
-    return best[1], tuple(ranks_of)
+    return Shape(best[1], tuple(ranks_of), best[0])
 
 
 def _ways(topology: Topology, params: CardParams, line: Line, base: int) -> list[_Way]:

@@ -22,9 +22,9 @@ Checked, and refused with the move named:
 
    * an arrival before the member sends the leaf on: the member's moves with the leaf wait for it;
    * an arrival before the next REDUCE: the signal for that REDUCE waits for it;
-   * sending it on before a WRITE comes: the member has sent the leaf once only, so its contribution,
-     which the WRITE contains, left with that move, and reached the writer through arrivals that were
-     awaited, one after the other.
+   * sending it on before a WRITE comes: the member has sent the leaf once only, so its
+     contribution, which the WRITE contains, left with that move, and reached the writer through
+     arrivals that were awaited, one after the other.
 
 4. Every member ends with each contribution once.
 
@@ -67,8 +67,8 @@ def _check_slices(program: Program) -> None:
     end = 0
     for number, part in enumerate(program.slices):
         if part.region.start != end or part.region.count < 0:
-            raise ScheduleError(f"{program.name}: slice {number} is {part.region} and begins not at "
-                                f"{end}")
+            raise ScheduleError(f"{program.name}: slice {number} is {part.region} and does not "
+                                f"begin at {end}")
         if sorted(part.stages) != list(range(len(program.factors))):
             raise ScheduleError(f"{program.name}: slice {number} does not name each stage once")
         end = part.region.end
@@ -80,7 +80,8 @@ def _check_moves(program: Program) -> None:
     for place, move in enumerate(program.moves):
         if not (0 <= move.slice < len(program.slices) and 0 <= move.stage < len(program.factors)
                 and 0 <= move.level < len(program.factors) and move.counter >= 0):
-            raise _refuse(program, place, "names a slice, stage, level or counter that is not there")
+            raise _refuse(program, place, "names a slice, stage, level or counter that is not "
+                                          "there")
         if move.step % program.factors[move.stage] == 0:
             raise _refuse(program, place, "has its own member as peer")
         first = program.moves[program.arrivals[move.counter][0]]
@@ -175,11 +176,12 @@ class _Leaf:
         if self._sent[receivers].any() or self._written[receivers].any():
             raise _refuse(program, place, "adds to a chunk that its member has passed on")
         signals = [wait for wait in move.waits
-                   if program.moves[wait].kind is Kind.SIGNAL and place in program.moves[wait].serves
+                   if program.moves[wait].kind is Kind.SIGNAL
+                   and place in program.moves[wait].serves
                    and _same_peer(program, program.moves[wait], move, sign=-1)]
         if not signals:
-            raise _refuse(program, place, "touches the buffer of a peer that has not signalled that "
-                                          "it is ready")
+            raise _refuse(program, place, "touches the buffer of a peer that has not signalled "
+                                          "that it is ready")
         for arrived in np.unique(self._arrived[receivers]).tolist():
             if arrived >= 0 and not any(self._awaits(signal, arrived) for signal in signals):
                 raise _refuse(program, place, f"races with the arrival of move {arrived} at its "
@@ -197,6 +199,7 @@ class _Leaf:
                                           "just once")
         own = self._held[senders, receivers >> 3] >> (7 - (receivers & 7)) & 1
         if not own.all():
-            raise _refuse(program, place, "races with its peer, whose contribution it does not have")
+            raise _refuse(program, place, "races with its peer, whose contribution it does not "
+                                          "have")
         self._held[receivers] = self._held[senders]
         self._written[receivers] = True

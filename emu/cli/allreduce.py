@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import numpy as np
@@ -11,6 +11,7 @@ from drivers.dtypes import DTYPES
 from drivers.supernode import ALGORITHMS
 from emu.oracle import allreduce_sum
 
+from .errors import usage
 from .machine import Machine, machine_options, timeout
 from .options import SIZE, choose, elements
 from .plan import Plan, Workload
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from drivers.handle import Result
     from drivers.supernode import SuperNode
 
-__all__ = ["SUMS", "allreduce", "bus_factor", "sum_once"]
+__all__ = ["SUMS", "Sum", "allreduce", "bus_factor", "sum_once"]
 
 #: What the adders at a card's memory add.
 SUMS = ("f32", "bf16")
@@ -44,11 +45,20 @@ def allreduce(size: int, dtype: str, algorithm: str, **options: Any) -> Plan:
 
     @setup.plan(2 * size)
     def plan(machine: SuperNode) -> None:
-        result, verdict, seconds = sum_once(setup, machine, count, dtype, algorithm)
-        figures = Figures(workload="allreduce", size=size, dtype=dtype, algorithm=algorithm,
+        done = sum_once(setup, machine, count, dtype, algorithm)
+        figures = Figures(workload="allreduce", size=size, dtype=dtype, algorithm=done.algorithm,
                           bus_factor=bus_factor(machine.cards), extra={})
-        report(setup, machine, figures, result, verdict, seconds)
+        report(setup, machine, figures, done.result, done.verdict, done.seconds)
     return plan
+
+
+class Sum(NamedTuple):
+    """The machine's figures, what the oracle says, the wall time, and how the sum was formed."""
+
+    result: Result
+    verdict: Verdict
+    seconds: float
+    algorithm: str
 
 
 def bus_factor(cards: int) -> float:
@@ -57,9 +67,8 @@ def bus_factor(cards: int) -> float:
 
 
 def sum_once(setup: Machine, machine: SuperNode, count: int, dtype: str,
-             algorithm: str) -> tuple[Result, Verdict, float]:
-    """Sum random arrays of ``count`` elements on all cards; the machine's figures, what the oracle
-    says, and the wall time."""
+             algorithm: str) -> Sum:
+    """Sum random arrays of ``count`` elements on all cards."""
     rng = np.random.default_rng(setup.seed)
     inputs = [rng.standard_normal(count, np.float32).astype(DTYPES[dtype].numpy)
               for _ in range(machine.cards)]
@@ -69,10 +78,11 @@ def sum_once(setup: Machine, machine: SuperNode, count: int, dtype: str,
         array.write(values)
         arrays.append(array)
     with setup.timed(machine) as watch:
-        handle = machine.allreduce(arrays, op="sum", algorithm=algorithm)
+        with usage("--algorithm"):
+            handle = machine.allreduce(arrays, op="sum", algorithm=algorithm)
         watch.expect(handle.bound.cycles)
         result = handle.wait(timeout(arrays[0].nbytes))
     expected = allreduce_sum(machine.topology, machine.params, inputs, handle)
     verdict = compare([array.read() for array in arrays], [expected] * machine.cards)
     machine.free(*arrays)
-    return result, verdict, watch.seconds
+    return Sum(result, verdict, watch.seconds, handle.algorithm)

@@ -51,7 +51,8 @@ def bench(collective: str, minbytes: int, maxbytes: int, stepfactor: int, dtype:
     rows: list[dict[str, Any]] = []
     with Stopwatch() as watch, setup.open(2 * counts[-1] * DTYPES[dtype].size) as machine:
         for count in counts:
-            result, verdict, _ = sum_once(setup, machine, count, dtype, algorithm)
+            done = sum_once(setup, machine, count, dtype, algorithm)
+            result, verdict = done.result, done.verdict
             size = count * DTYPES[dtype].size
             algbw = size / result.time_ns if result.time_ns else 0.0
             rows.append({

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import click
@@ -80,7 +81,7 @@ class Machine:
         self.reliable  # noqa: B018 - likewise
         self.shown  # noqa: B018 - likewise
 
-    @property
+    @cached_property
     def shape(self) -> topologies.Topology:
         """The topology."""
         return topologies.parse(self.topology)

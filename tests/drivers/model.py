@@ -71,8 +71,8 @@ class _Card:
         #: Commands fetched per queue, the direct queue last.
         self.queues: list[deque[_Command]] = [deque() for _ in range(nic.queues + 1)]
         self.heads = [0] * nic.queues
-        #: Doorbells per queue: (total, stamp).
-        self.bells: list[deque[tuple[int, int]]] = [deque() for _ in range(nic.queues)]
+        #: Stamp of the latest doorbell of each queue: what commands fetched from now on report.
+        self.bells = [0] * nic.queues
         self.window = [0] * 8
         self.direct_taken = self.direct_lost = 0
         self.running: list[_Command] = []
@@ -94,11 +94,8 @@ class _Card:
         entry = self.heads[queue] & self.word("queue_size", queue) - 1
         place = self.word("queue_base", queue) + 64 * entry
         self.heads[queue] = self.heads[queue] + 1 & _MASK32
-        bells = self.bells[queue]
-        while bells[0][0] - self.heads[queue] & _MASK32 >= 1 << 31:  # that bell rang for others
-            bells.popleft()
         self.queues[queue].append(
-            _Command(queue, self.memory[place:place + 64].tobytes(), bells[0][1]))
+            _Command(queue, self.memory[place:place + 64].tobytes(), self.bells[queue]))
         return True
 
     def blocked(self, queue: int) -> int:
@@ -252,7 +249,7 @@ class _Card:
         table = self.backend.map
         for queue in range(len(self.heads)):
             if offset == table.queue_tail.at(queue):
-                self.bells[queue].append((value & _MASK32, self.backend.now))
+                self.bells[queue] = self.backend.now
         if table.direct.offset <= offset < table.direct.offset + 64:
             word = (offset - table.direct.offset) // 8
             self.window[word] = value

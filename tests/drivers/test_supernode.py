@@ -77,6 +77,29 @@ def test_allreduce_of_a_group_leaves_the_others_alone():
     assert bystander.read().tolist() == list(range(64))
 
 
+@pytest.mark.parametrize("algorithm", ["ring", "dimensions"])
+@pytest.mark.parametrize("seed", range(6))
+def test_both_algorithms_are_bit_exact_when_lists_do_not_fit_and_counters_are_few(seed, algorithm):
+    supernode = machine("mesh:3x2", params=CUBE, seed=seed, rings=4)
+    rng = np.random.default_rng(seed)
+    inputs = [random_values(rng, 100 * seed, "f32") for _ in range(6)]
+    arrays = [supernode.malloc(100 * seed, "f32", card).write(inputs[card]) for card in range(6)]
+    handle = supernode.allreduce(arrays, algorithm=algorithm)
+    handle.wait()
+    assert handle.algorithm == algorithm
+    wanted = reference(handle.schedule, [inputs[card] for card in handle.order], "f32")
+    for card, values in zip(handle.order, wanted, strict=True):
+        assert arrays[card].read().tobytes() == values.tobytes()
+
+
+def test_a_group_that_is_no_box_is_summed_by_the_ring():
+    supernode = machine("torus:2x2x2", params=CUBE)
+    arrays = [supernode.malloc(8, "f32", card) for card in (0, 1, 6)]
+    assert supernode.allreduce(arrays).algorithm == "ring"
+    with pytest.raises(ValueError, match="these 3 cards of torus:2x2x2 are none"):
+        supernode.allreduce(arrays, algorithm="dimensions")
+
+
 def test_a_ring_allreduce_follows_neighbours():
     supernode = machine("torus:2x2x2", params=CUBE)
     arrays = [supernode.malloc(8, "f32", card).write(np.ones(8, np.float32)) for card in range(8)]
@@ -150,8 +173,9 @@ def test_running_out_of_counters_is_refused_and_gives_back_what_it_took():
         pool.allocate()
     supernode = machine("ring:2", params=CardParams(router=RouterParams(dim_ports=(2,)),
                                                     nic=NicParams(mtu=256, counters=2)))
+    arrays = [supernode.malloc(8, "f32", card) for card in range(2)]
     with pytest.raises(OutOfCountersError):
-        supernode.allreduce([supernode.malloc(8, "f32", card) for card in range(2)])
+        supernode.allreduce(arrays, algorithm="ring")
     assert [device.counters.free for device in supernode._devices] == [2, 2]
 
 
@@ -268,13 +292,26 @@ def test_all_cards_of_a_group_start_at_one_instant():
 
 # --- flow control
 
-def test_lists_longer_than_the_ring_are_continued_and_their_first_doorbell_counts():
-    supernode = machine("ring:4", rings=4)
-    result = check_allreduce(supernode, range(4), 4096, "f32")
-    first = {record.card: record.posted for record in reversed(result.completions)}
-    assert len(result.completions) > 4
-    assert len(set(first.values())) == 1 and min(first.values()) == (
-        max(record.ended for record in result.completions) - result.cycles)
+@pytest.mark.parametrize("algorithm", ["ring", "dimensions"])
+@pytest.mark.parametrize("rings", [4, 16])
+def test_lists_longer_than_the_ring_are_continued_and_their_first_doorbell_counts(rings, algorithm):
+    supernode = machine("ring:4", rings=rings, seed=rings)
+    arrays = [supernode.malloc(8192, "f32", card).write(np.ones(8192, np.float32))
+              for card in range(4)]
+    backend, bells = supernode.backend, []
+    for card in backend.cards:
+        def write(offset, value, card=card, plain=card.register_write):
+            bells.append((backend.now, card.rank, offset))
+            plain(offset, value)
+        card.register_write = write
+    result = supernode.allreduce(arrays, algorithm=algorithm).wait()
+    assert all((array.read() == 4).all() for array in arrays)
+    rung = [each for each in bells if each[2] == backend.map.queue_tail.at(0)]
+    start = rung[0][0]
+    assert len(rung) > 4 or algorithm == "dimensions"  # whose lists are made to fit
+    assert {card for now, card, _ in rung if now == start} == set(range(4))
+    assert {record.card for record in result.completions if record.posted == start} == set(range(4))
+    assert result.cycles == max(record.ended for record in result.completions) - start
 
 
 def test_rings_wrap_many_times():

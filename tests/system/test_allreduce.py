@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import emu
+from drivers.collectives import dimension_shape
 from drivers.supernode import SuperNode
 from emu.emulator import EngineBackend
 from emu.oracle import allreduce_sum
@@ -17,15 +18,17 @@ from hdl.topology import parse
 TYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16)}
 
 
-def allreduce(sn, count, dtype, seed):
-    """Run one on all cards, check every card's bits, return the result."""
+def allreduce(sn, count, dtype, seed, algorithm="auto", cards=None):
+    """Run one on all cards, or some, check every card's bits, return the result."""
     rng, kind = np.random.default_rng(seed), TYPES[dtype]
     # Magnitudes far apart: sums depend on their order.
     inputs = [(rng.standard_normal(count) * 2.0 ** rng.integers(-12, 12, count)).astype(kind)
               for _ in range(sn.cards)]
-    arrays = [sn.malloc(count, dtype, card).write(values) for card, values in enumerate(inputs)]
-    handle = sn.allreduce(arrays)
+    arrays = [sn.malloc(count, dtype, card).write(inputs[card])
+              for card in cards or range(sn.cards)]
+    handle = sn.allreduce(arrays, algorithm=algorithm)
     result = handle.wait()
+    assert handle.algorithm == ("ring" if algorithm == "ring" else "dimensions")
     expected = allreduce_sum(sn.topology, sn.params, inputs, handle)
     for array in arrays:
         assert array.read().tobytes() == expected.tobytes()
@@ -41,16 +44,48 @@ def torus():
         yield sn
 
 
+@pytest.mark.parametrize("algorithm", ["ring", "dimensions"])
 @pytest.mark.parametrize("dtype", TYPES)
-def test_a_mebibyte_over_eight_cards_is_near_its_bound(torus, dtype):
-    result = allreduce(torus, (1 << 20) // TYPES[dtype].itemsize, dtype, seed=1)
+def test_a_mebibyte_over_eight_cards_is_near_its_bound(torus, dtype, algorithm):
+    result = allreduce(torus, (1 << 20) // TYPES[dtype].itemsize, dtype, 1, algorithm)
     assert result.efficiency >= 0.90
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 7, 8, 9, 1023, 4096, 5000])
 def test_counts_that_no_chunk_divides_are_right(torus, count):
-    allreduce(torus, count, "f32", seed=count)
-    allreduce(torus, count, "bf16", seed=count)
+    for algorithm in ("ring", "dimensions"):
+        allreduce(torus, count, "f32", count, algorithm)
+        allreduce(torus, count, "bf16", count, algorithm)
+
+
+def test_dimensions_take_fewer_cycles_than_the_ring_where_steps_count(torus):
+    ring, dimensions = (allreduce(torus, 1024, "f32", 2, algorithm).cycles
+                        for algorithm in ("ring", "dimensions"))
+    assert dimensions < 0.6 * ring
+    with emu.open("mesh:4x4", memory_bytes=1 << 20) as mesh:
+        ring, dimensions = (allreduce(mesh, 4096, "f32", 3, algorithm).cycles
+                            for algorithm in ("ring", "dimensions"))
+        assert dimensions < 0.7 * ring
+
+
+def test_a_box_of_a_machine_is_summed_by_dimensions_and_other_cards_by_the_ring(torus):
+    allreduce(torus, 300, "f32", 4, cards=[0, 1, 4, 5])
+    arrays = [torus.malloc(10, "f32", card).write(np.ones(10, np.float32)) for card in (0, 1, 6)]
+    with pytest.raises(ValueError, match="these 3 cards of torus:2x2x2 are none"):
+        torus.allreduce(arrays, algorithm="dimensions")
+    handle = torus.allreduce(arrays)
+    handle.wait()
+    assert handle.algorithm == "ring"
+    assert all((array.read() == 3).all() for array in arrays)
+    torus.free(*arrays)
+
+
+@pytest.mark.parametrize("size", [1 << 10, 64 << 10, 1 << 20])
+def test_the_model_that_shapes_are_chosen_by_is_near_the_machine(torus, size):
+    shape = dimension_shape(torus.topology, torus.params, tuple(range(8)), size // 4, 4,
+                            counters=64, entries=256)
+    result = allreduce(torus, size // 4, "f32", 5, "dimensions")
+    assert abs(result.cycles - shape.cycles) < 0.1 * result.cycles
 
 
 @pytest.mark.parametrize("cards", [1, 2, 3, 5])

@@ -28,6 +28,7 @@ class FakeResult:
 class FakeHandle:
     result: FakeResult
     schedule: None = None
+    algorithm: str = "ring"
 
     @property
     def bound(self) -> Any:

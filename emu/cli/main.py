@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import click
 
+from .build import build
 from .clean import clean
 from .demo import demo
 from .doctor import doctor
@@ -39,7 +40,7 @@ def cli() -> None:
     """A supernode in RTL, emulated cycle by cycle: cards, links, GEMMs and collectives."""
 
 
-for _command in (demo, run, topology, traffic, verilog, doctor, clean):
+for _command in (demo, run, topology, traffic, verilog, build, doctor, clean):
     cli.add_command(_command)
 
 

@@ -17,7 +17,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from bench.build import build_rows as cold_rows
+from bench.build import compiler_rows, profile_rows
 from bench.collectives import allreduce_rows
+from bench.scale import scale_rows
 from bench.traffic import adaptive_rows, speed_rows, traffic_rows
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -81,10 +84,14 @@ def build_rows() -> Iterator[list[object]]:
 
 TABLES: dict[str, Callable[[], Iterator[list[object]]]] = {
     "demo": demo_rows, "runs": run_rows, "builds": build_rows, "allreduce": allreduce_rows,
-    "traffic": traffic_rows, "traffic-adaptive": adaptive_rows, "traffic-speed": speed_rows}
+    "traffic": traffic_rows, "traffic-adaptive": adaptive_rows, "traffic-speed": speed_rows,
+    "scale": scale_rows, "build": cold_rows, "compilers": compiler_rows, "profiles": profile_rows}
+#: Tables that take long and tell of the machine at hand: written where they are named.
+ASKED = ("build", "compilers", "profiles")
 #: The page of a table, if it is not performance.md.
 PAGES = {"allreduce": "collectives.md",
-         **dict.fromkeys(("traffic", "traffic-adaptive", "traffic-speed"), "traffic.md")}
+         **dict.fromkeys(("traffic", "traffic-adaptive", "traffic-speed"), "traffic.md"),
+         **dict.fromkeys(("compilers", "profiles"), "build.md")}
 
 
 def cell(value: object) -> str:
@@ -106,8 +113,8 @@ def table(name: str) -> str:
 
 
 def main() -> None:
-    """Write the tables named on the command line, or all."""
-    names = sys.argv[1:] or list(TABLES)
+    """Write the tables named on the command line, or all but :data:`ASKED`."""
+    names = sys.argv[1:] or [name for name in TABLES if name not in ASKED]
     if unknown := [name for name in names if name not in TABLES]:
         sys.exit(f"unknown table {unknown[0]!r}: accepted are {', '.join(TABLES)}")
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"

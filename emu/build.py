@@ -17,10 +17,10 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hdl
 from hdl.compact import APART_FLAGS
@@ -30,6 +30,10 @@ from .cache import BuildError, Cache, content_key
 from .compiler import compile_objects, link_shared, run_tool
 from .glue import TEMPLATE, render_glue
 from .toolchain import Toolchain, find_toolchain
+from .training import COUNT_FLAGS, mode, train, use_flags
+
+if TYPE_CHECKING:
+    from .kinds import NodeKind
 
 __all__ = ["BuildError", "Builder", "Progress", "model_name"]
 
@@ -41,6 +45,7 @@ ENGINE = Path(__file__).parent / "engine"
 WAVES = ENGINE / "waves"
 HDL = Path(hdl.__file__ or "").parent
 WAIVERS = HDL / "waivers.vlt"
+TRAINING = Path(__file__).parent / "training.py"
 
 #: `condition ? value : 0` is not turned into `value & mask`: blocks compute what is wide only while
 #: they have work, and a mask would compute it always.
@@ -91,6 +96,8 @@ class Builder:
         self._runtime_include = [f"-I{include}", f"-I{include / 'vltstd'}", *RUNTIME_DEFINES]
         self._compiler = self._toolchain.compiler
         self._tools = f"{self._toolchain.version}\n{self._compiler.id}"
+        self._counting = mode() == "count"
+        self._profiles: dict[str, Path] = {}
 
     def verilog(self, factory: Callable[[Any], Any], params: Any, name: str, *,
                 waves: bool = False) -> Generated:
@@ -119,6 +126,29 @@ class Builder:
         return Generated((folder / "tile.v").read_text(),
                          json.loads((folder / "manifest.json").read_text()), waves)
 
+    def profile(self, kind: NodeKind, tiles: Sequence[Generated]) -> None:
+        """Build ``tiles``, those of ``kind``, by a profile, where that is asked for.
+
+        Raises
+        ------
+        BuildError
+            If the profile cannot be made.
+        """
+        if mode() != "use" or kind.waves:
+            return
+        if self._compiler.clang:
+            raise BuildError("profile-guided builds are g++'s, and the compiler is "
+                             f"{self._compiler.name}: set SUPERNODE_CXX to g++ or auto")
+        key = content_key(self._tools, *VERILATOR_FLAGS, *APART_FLAGS, *FAST_FLAGS, *COUNT_FLAGS,
+                          *(tile.text for tile in tiles), TRAINING.read_bytes())
+
+        def build(folder: Path) -> None:
+            self._progress(f"profiling the {kind.name} (first time)")
+            train(kind, folder)
+
+        folder = self.cache.entry(f"profile-{kind.name}", key, build)
+        self._profiles |= {model_name(tile): folder for tile in tiles}
+
     def engine(self, tiles: Iterable[Generated]) -> Path:
         """Return the shared library of an engine that runs ``tiles``, each under its
         :func:`model_name`.
@@ -133,22 +163,33 @@ class Builder:
         if any(tile.waves for tile in models.values()):
             objects += self._waves_runtime()
         for tile in models.values():
-            model = self._model(tile)
+            model = self.model(tile)
             objects += [*sorted(model.glob("*.o")), self._glue(tile, model)]
         names = [str(path.relative_to(self.cache.root)) for path in objects]
         key = content_key(self._tools, *names)
         folder = self.cache.entry("engine", key, lambda partial: link_shared(
-            self._compiler, objects, partial / "engine.so"))
+            self._compiler, objects, partial / "engine.so",
+            COUNT_FLAGS if self._counting else ()))
         return folder / "engine.so"
 
-    def _model(self, tile: Generated) -> Path:
+    def model(self, tile: Generated) -> Path:
+        """Return the folder with the objects of a tile's model."""
         fast = len(tile.manifest["views"]) == 1 and not tile.waves
         fast_flags = FAST_FLAGS if fast else FLAT_FLAGS
+        if fast and self._counting:
+            fast_flags += COUNT_FLAGS
+        profile = self._profiles.get(model_name(tile))
         flags = [*VERILATOR_FLAGS, "--prefix", f"V{model_name(tile)}", "--top-module", tile.name,
                  *(APART_FLAGS if "public_flat_rd" in tile.text else ()),
                  *(WAVES_FLAGS if tile.waves else ())]
         key = content_key(tile.text, self._tools, WAIVERS.read_bytes(), *flags,
-                          *self._compiler.common_flags, *fast_flags, *SLOW_FLAGS)
+                          *self._compiler.common_flags, *fast_flags, *SLOW_FLAGS,
+                          *(part for part in (profile and profile.name,) if part))
+
+        def flags_of(path: Path) -> tuple[str, ...]:
+            if "Slow" in path.name:
+                return SLOW_FLAGS
+            return (*fast_flags, *use_flags(profile, path))
 
         def build(folder: Path) -> None:
             what = f"the {tile.name} tile{' with waves' if tile.waves else ''}"
@@ -158,8 +199,7 @@ class Builder:
             run_tool([self._toolchain.program, *flags, "--Mdir", folder, WAIVERS, source],
                      f"verilating {tile.name}", log=folder / "verilator.log",
                      env=self._toolchain.environment())
-            sources = [(path, [*(SLOW_FLAGS if "Slow" in path.name else fast_flags),
-                               *self._runtime_include, f"-I{folder}"])
+            sources = [(path, [*flags_of(path), *self._runtime_include, f"-I{folder}"])
                        for path in sorted(folder.glob("*.cpp"))]
             compile_objects(self._compiler, sources, folder,
                             what=f"compiling {tile.name}")

@@ -3,6 +3,7 @@
 Every compiler here uses the C++ library of the system's g++ and its linker, so that objects of one
 and of another go into one engine. ``SUPERNODE_CXX`` says which: a program, ``zig`` for the clang
 inside the ``ziglang`` wheel, or ``auto``, which is the first of :data:`AUTOMATIC` that is there.
+Models are built by profiles with g++, because the wheel lacks the library that counts.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from functools import cache
 from pathlib import Path
 
 from .cache import BuildError
+from .training import mode
 
 __all__ = ["AUTOMATIC", "Compiler", "CompilerError", "compile_objects", "find_compiler",
            "link_shared", "run_tool"]
@@ -117,7 +119,8 @@ def find_compiler(name: str | None = None) -> Compiler:
         If there is none of that name, or it does not run.
     """
     name = name or os.environ.get("SUPERNODE_CXX") or "auto"
-    for candidate in AUTOMATIC if name == "auto" else (name,):
+    automatic = ("g++",) if mode() else AUTOMATIC
+    for candidate in automatic if name == "auto" else (name,):
         program = _zig() if candidate == "zig" else _program(candidate)
         if program is not None:
             return _compiler(candidate, program)

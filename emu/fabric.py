@@ -323,9 +323,10 @@ class Fabric:
         self._library.sn_error_bits(self._open(), node, port, cycle, words.ctypes.data)
         return int.from_bytes(words.tobytes(), "little")
 
-    def exercise(self, tile: int, count: int) -> None:
-        """Evaluate a tile of every node ``count`` times, out of time: harmless at rest."""
-        for node in range(len(self.kinds)):
+    def exercise(self, tile: int, count: int, nodes: Sequence[int] | None = None) -> None:
+        """Evaluate a tile of every node, or of ``nodes``, ``count`` times, out of time: harmless at
+        rest."""
+        for node in range(len(self.kinds)) if nodes is None else nodes:
             self._library.sn_exercise(self._open(), node, tile, count)
 
     def event_log(self) -> np.ndarray:

@@ -91,6 +91,8 @@ def make(kinds: Sequence[NodeKind], links: Sequence[Link], latency: Sequence[int
                                network=network, compute=compute)
         made = {kind: _made((network, compute), (model_name(design),) * 2)}
         return str(builder.engine([design])), made
+    for kind, each in tiles.items():
+        builder.profile(kind, each)
     made = {kind: _made(each, tuple(map(model_name, each))) for kind, each in tiles.items()}
     return str(builder.engine(tile for each in tiles.values() for tile in each)), made
 

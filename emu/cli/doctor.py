@@ -83,6 +83,17 @@ def _verilator() -> Check:
     return Check("verilator", True, f"{toolchain.version.split()[0]}, {toolchain.verilator}")
 
 
+def _compiler() -> Check:
+    from emu.compiler import CompilerError, find_compiler
+
+    try:
+        compiler = find_compiler()
+    except CompilerError as error:
+        found, _, fix = str(error).rpartition(": ")
+        return Check("compiler", False, found or str(error), fix if found else "")
+    return Check("compiler", True, f"{compiler.name}, {compiler.version}")
+
+
 def _yosys() -> Check:
     from amaranth.back import verilog
     from amaranth.hdl import Module, Signal
@@ -114,4 +125,5 @@ def _cache() -> Check:
 
 
 CHECKS: tuple[Callable[[], Check], ...] = (
-    _python, _program("g++"), _program("make"), _program("perl"), _verilator, _yosys, _cache)
+    _python, _program("g++"), _compiler, _program("make"), _program("perl"), _verilator, _yosys,
+    _cache)

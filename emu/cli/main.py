@@ -12,6 +12,7 @@ import click
 from emu.version import product_version
 
 from .bench import bench
+from .build import build
 from .clean import clean
 from .demo import demo
 from .doctor import doctor
@@ -35,7 +36,7 @@ def cli() -> None:
     """A supernode in RTL, emulated cycle by cycle: cards, links, GEMMs and collectives."""
 
 
-for _command in (demo, run, bench, sweep, topology, traffic, verilog, doctor, clean):
+for _command in (demo, run, bench, sweep, topology, traffic, verilog, build, doctor, clean):
     cli.add_command(_command)
 
 

@@ -18,6 +18,7 @@ import pytest
 from drivers.backend import Completions
 from emu import build as build_module
 from emu import cache as cache_module
+from emu import compiler as compiler_module
 from emu import toolchain as toolchain_module
 from emu.build import Builder
 from emu.cache import BuildError, Cache, content_key, default_root
@@ -119,10 +120,10 @@ def small_tile(value: int) -> Generated:
 def test_a_changed_source_is_a_new_model_and_an_equal_one_is_not_built_again(tmp_path):
     steps: list[str] = []
     builder = Builder(Cache(tmp_path), progress=steps.append)
-    first = builder._model(small_tile(1))
-    second = builder._model(small_tile(2))
+    first = builder.model(small_tile(1))
+    second = builder.model(small_tile(2))
     assert first != second and len(steps) == 2
-    assert builder._model(small_tile(1)) == first and len(steps) == 2
+    assert builder.model(small_tile(1)) == first and len(steps) == 2
 
 
 def test_a_change_of_engine_code_does_not_verilate_a_tile_again(tmp_path, monkeypatch):
@@ -136,7 +137,7 @@ def test_a_change_of_engine_code_does_not_verilate_a_tile_again(tmp_path, monkey
     for engine in (build_module.ENGINE, changed):
         monkeypatch.setattr(build_module, "ENGINE", engine)
         builder._engine_objects()
-        builder._model(small_tile(1))
+        builder.model(small_tile(1))
     assert keys["core"][0] != keys["core"][1]
     assert keys["tile-tiny"][0] == keys["tile-tiny"][1]
 
@@ -148,7 +149,7 @@ def test_other_flags_compilers_and_processors_are_other_models(tmp_path, monkeyp
         builder = Builder(Cache(tmp_path))
         monkeypatch.setattr(builder.cache, "entry",
                             lambda name, key, build: keys.append(key) or tmp_path)
-        builder._model(small_tile(1))
+        builder.model(small_tile(1))
         return keys[-1]
 
     first = model_key()
@@ -156,7 +157,7 @@ def test_other_flags_compilers_and_processors_are_other_models(tmp_path, monkeyp
     monkeypatch.setattr(build_module, "VERILATOR_FLAGS", (*build_module.VERILATOR_FLAGS, "-O2"))
     assert model_key() != first
     monkeypatch.undo()
-    monkeypatch.setattr(build_module, "compiler_fingerprint", lambda compiler: "another processor")
+    monkeypatch.setattr(compiler_module, "_identity", lambda compiler, flags: "another processor")
     assert model_key() != first
     monkeypatch.undo()
     other = replace(find_toolchain(), version="5.050")
@@ -167,7 +168,7 @@ def test_other_flags_compilers_and_processors_are_other_models(tmp_path, monkeyp
 def test_broken_verilog_is_one_line(tmp_path):
     broken = Generated("module tiny(input clk;\nendmodule\n", small_tile(1).manifest)
     with pytest.raises(BuildError, match="verilating tiny failed: %Error") as error:
-        Builder(Cache(tmp_path))._model(broken)
+        Builder(Cache(tmp_path)).model(broken)
     assert "\n" not in str(error.value)
     assert not list(tmp_path.glob("tile-*[!k]"))
 

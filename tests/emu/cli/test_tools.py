@@ -49,7 +49,7 @@ def test_doctor_names_every_prerequisite(capsys: Any, tmp_path: Path,
     result = json.loads(outcome.out)
     assert result["verified"] is True
     assert [check["name"] for check in result["checks"]] == [
-        "python", "g++", "make", "perl", "verilator", "yosys", "cache"]
+        "python", "g++", "compiler", "make", "perl", "verilator", "yosys", "cache"]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -47,12 +48,16 @@ def mode() -> str:
 
 
 def use_flags(profile: Path | None, source: Path) -> tuple[str, ...]:
-    """Flags that compile ``source`` by what the folder ``profile`` says of it."""
+    """Flags that compile ``source``, to an object beside it, by what the folder ``profile`` says of
+    it: g++ looks for that beside the object, where it is put."""
     counts = profile / f"{source.stem}.gcda" if profile else None
     if counts is None or not counts.exists():
         return ()
-    # What the workload did not reach is compiled as without a profile, and not for size.
-    return (f"-fprofile-use={counts}", "-fprofile-partial-training", "-fprofile-correction")
+    shutil.copyfile(counts, source.with_suffix(".gcda"))
+    # What the workload did not reach is compiled as without a profile, and not for size. That the
+    # code was in another folder when it counted is a mismatch to g++; the key covers its text.
+    return ("-fprofile-use", "-fprofile-partial-training", "-fprofile-correction",
+            "-Werror=missing-profile", "-Wno-coverage-mismatch")
 
 
 def train(kind: NodeKind, folder: Path) -> None:

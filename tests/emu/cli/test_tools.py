@@ -69,6 +69,20 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(
         assert f"fix: install {tool}" in outcome.out
 
 
+@pytest.mark.parametrize("request_", ["build", "build --preset booksim --topology mesh:8x8"])
+def test_build_makes_what_runs_need_and_says_by_what(capsys: Any, request_: str) -> None:
+    outcome = invoke(capsys, f"{request_} --json -")
+    assert outcome.status == 0, outcome.err
+    result = json.loads(outcome.out)
+    assert result["compiler"] == find_toolchain().compiler.name
+    assert result["compiler_version"] and result["pgo"] is False
+
+
+def test_build_refuses_what_is_no_topology(capsys: Any) -> None:
+    outcome = invoke(capsys, "build --topology heap:9")
+    assert outcome.status == 2 and "'heap:9'" in outcome.error
+
+
 def test_clean_removes_the_cache_and_nothing_else(capsys: Any, tmp_path: Path,
                                                   monkeypatch: pytest.MonkeyPatch) -> None:
     cache, key = tmp_path / "cache", "0123456789abcdef01234567"

@@ -146,6 +146,7 @@ void Node::send(uint64_t t) {
         ++link->counts.words;
         link->counts.flits += flit;
         flits += flit;
+        if (link->flow) link->flow->leave(word);
         bool struck = false;
         if (link->faults && !passes(t, port, flit, struck)) continue;
         uint32_t* target = pins[port].fault;

@@ -61,6 +61,8 @@ class EngineBackend:
         Results do not depend on it.
     waves : Waves, optional
         Nodes whose signals are shown, and in which cycles. Results do not depend on it.
+    profile : bool
+        Measure what time is spent on, for :func:`~emu.profile.profile_of`.
     card : callable
         Kind of the cards, of parameters.
     progress : callable, optional
@@ -81,6 +83,7 @@ class EngineBackend:
                  stall_rate: float | Mapping[int, float] = 0.0,
                  faults: Faults | None = None, event_log: bool = False, flat: bool = False,
                  skip_idle: bool = True, threads: int | None = None, waves: Waves | None = None,
+                 profile: bool = False,
                  card: Callable[[CardParams], NodeKind] = NodeKind.card,
                  progress: Progress | None = None) -> None:
         if memory_bytes < 4096 or memory_bytes % 4096 or memory_bytes > 1 << 48:
@@ -95,7 +98,7 @@ class EngineBackend:
             kinds, topology.links, latency=[latency[link.tier] for link in topology.links],
             quantum=params.host_quantum, window=window, seed=seed, event_log=event_log,
             skip_idle=skip_idle, memory_bytes=memory_bytes, stall_rate=stall_rate, faults=faults,
-            flat=flat, threads=threads, waves=waves, progress=progress)
+            flat=flat, threads=threads, waves=waves, profile=profile, progress=progress)
         for rank in range(topology.cards):
             self._configure(rank, topology.dims(rank, params.router.dims))
         for node in range(topology.cards, topology.nodes):

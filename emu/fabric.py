@@ -102,6 +102,8 @@ class Fabric:
         see :func:`~emu.shards.default_threads`. Results do not depend on it.
     waves : Waves, optional
         Nodes whose signals are shown, and in which cycles. Results do not depend on it.
+    profile : bool
+        Measure what time is spent on, for :func:`~emu.profile.profile_of`.
     progress : callable, optional
         Hears what is being built.
 
@@ -120,9 +122,12 @@ class Fabric:
                  seed: int = 0, event_log: bool = False, skip_idle: bool = True,
                  memory_bytes: int = 0, stall_rate: float | Mapping[int, float] = 0.0,
                  faults: Faults | None = None, flat: bool = False, threads: int | None = None,
-                 waves: Waves | None = None, progress: Progress | None = None) -> None:
+                 waves: Waves | None = None, profile: bool = False,
+                 progress: Progress | None = None) -> None:
         self._fabric: int | None = None
-        self._waves = waves
+        self._waves, self._profile = waves, profile
+        if flat and profile:
+            raise ValueError("a flat design has no profile: accepted are tiles apart")
         shown = waves.nodes if waves else ()
         self.kinds = tuple(replace(kind, waves=True) if node in shown else kind
                            for node, kind in enumerate(kinds))
@@ -144,6 +149,8 @@ class Fabric:
         faults = faults or Faults()
         outages = faults.outages_of(self.links)
         self._wall = 0.0
+        #: When time passed first since this was ``None``, on the clock of ``time.perf_counter``.
+        self.first_run: float | None = None
         #: Called with the present cycle, some times a second while time passes.
         self.watcher: Callable[[int], None] | None = None
         engine, made = make(self.kinds, self.links, latency, flat=flat, progress=progress)
@@ -173,6 +180,8 @@ class Fabric:
     def start(self) -> None:
         """Reset every tile; cycle 0 is next."""
         self._check(self._library.sn_start(self._open()))
+        if self._profile:
+            self._library.sn_measure(self._fabric)
         if self._waves is not None:
             self._waves.prepare()
             for node, tile, path in self._wave_files():
@@ -240,6 +249,7 @@ class Fabric:
         outcome = Outcome.SLICE
         while outcome is Outcome.SLICE:
             start = time.perf_counter()
+            self.first_run = self.first_run or start
             outcome = Outcome(self._library.sn_run(fabric, array, len(conditions), deadline,
                                                    _SLICE_S))
             self._wall += time.perf_counter() - start
@@ -324,6 +334,39 @@ class Fabric:
         for index, counts in enumerate(evaluations):
             self._library.sn_evaluations(self._fabric, index, counts.ctypes.data)
         return FabricStatistics(self.cycle, stepped, evaluations, self._wall)
+
+    def evaluations_by_tile(self) -> dict[str, int]:
+        """Evaluations of tiles, by kind of node and tile."""
+        counts = self.statistics().evaluations
+        return {name: sum(int(counts[tile][node]) for node, tile in places)
+                for name, places in self._tile_places().items()}
+
+    def profile_figures(self) -> list[tuple[list[int], dict[str, int]]]:
+        """Raw figures for :func:`~emu.profile.profile_of`, per thread: windows, processor time in
+        them, and ticks measured by what was done; and ticks measured by kind of tile."""
+        figures = np.zeros(7, np.uint64)
+        found = []
+        for thread in range(self.threads):
+            self._library.sn_profile(self._open(), thread, figures.ctypes.data)
+            found.append((figures.tolist(), {
+                name: self._library.sn_profile_tile(self._fabric, thread, *places[0])
+                for name, places in self._tile_places().items()}))
+        return found
+
+    def _tile_places(self) -> dict[str, list[tuple[int, int]]]:
+        """(node, tile) of all tiles of one model, by a name for it."""
+        models: dict[str, list[tuple[int, int]]] = {}
+        for node, made in enumerate(self._made):
+            for tile, model in enumerate(made.models):
+                models.setdefault(model, []).append((node, tile))
+        names: dict[str, list[tuple[int, int]]] = {}
+        for places in models.values():
+            kind = self.kinds[places[0][0]]
+            name = f"{kind.name} {kind.tiles[places[0][1]][0]}" + (
+                " with waves" if kind.waves else "")
+            alike = sum(each == name or each.startswith(f"{name} #") for each in names)
+            names[f"{name} #{alike + 1}" if alike else name] = places
+        return names
 
     def link_statistics(self) -> tuple[LinkStatistics, ...]:
         """What the links have carried so far, in their order."""

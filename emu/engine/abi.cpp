@@ -18,9 +18,11 @@ using supernode::LinkSpec;
 using supernode::Node;
 using supernode::NodeSpec;
 using supernode::Outcome;
+using supernode::Profile;
 using supernode::Peers;
 using supernode::Settings;
 using supernode::Tile;
+using supernode::Work;
 
 namespace {
 
@@ -155,6 +157,25 @@ uint32_t sn_packets(Fabric* fabric, uint32_t number, uint32_t vc, FlowPacket* pa
     const size_t count = std::min<size_t>(room, known.size());
     std::copy(known.end() - count, known.end(), packets);
     return count;
+}
+
+// Measure what time is spent on, from now on.
+void sn_measure(Fabric* fabric) { fabric->measure(); }
+
+// Of one thread: windows, processor time in them, and of the ticks that were measured those of each
+// Work.
+void sn_profile(Fabric* fabric, uint32_t thread, uint64_t* figures) {
+    const Profile& profile = *fabric->partitions().at(thread)->profile;
+    *figures++ = profile.windows();
+    *figures++ = profile.window_ns();
+    for (unsigned work = 0; work < static_cast<unsigned>(Work::count); ++work)
+        *figures++ = profile.ticks(static_cast<Work>(work));
+}
+
+// Of one thread: ticks that were measured of evaluations of tiles that are of the kind of this one.
+uint64_t sn_profile_tile(Fabric* fabric, uint32_t thread, uint32_t node, uint32_t tile) {
+    const unsigned kind = fabric->node(node).tiles.at(tile).kind;
+    return fabric->partitions().at(thread)->profile->ticks(kind);
 }
 
 uint64_t sn_cycle(Fabric* fabric) { return fabric->cycle(); }

@@ -51,6 +51,17 @@ class Command:
     def signalling(self) -> Command:
         return replace(self, signal=True)
 
+    @classmethod
+    def parse(cls, raw: bytes) -> Command:
+        """The command that these bytes spell, as far as its fields are known here."""
+        fields = layouts.unpack(layouts.Command, raw)
+        flags, target = fields["flags"], fields["target"]
+        names = ("op", "source", "length", "dtype", "redop", "rail", "target_counter",
+                 "local_counter", "tag", "path")
+        return cls(**{name: fields[name] for name in names}, ack=bool(flags["ack"]),
+                   signal=bool(flags["signal"]), node=target["node"], address=target["offset"],
+                   wait=(fields["wait_counter"], fields["wait_value"]) if flags["wait"] else None)
+
     def pack(self) -> bytes:
         counter, value = self.wait or (0, 0)
         return layouts.pack(layouts.Command, {

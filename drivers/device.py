@@ -38,6 +38,7 @@ from .commands import (
 from .counters import TOTAL_MASK, CounterPool
 from .faults import describe_error
 from .memory import Allocator
+from .queues import QueueState, direct_state, ring_state
 
 __all__ = ["DIRECT", "LIST_QUEUE", "Device", "Operation", "refresh", "start_devices"]
 
@@ -184,6 +185,8 @@ class Device:
         self.counters = CounterPool(f"card {rank}", nic.counters)
         self._lists = _Queue(LIST_QUEUE, queue_entries, top)
         self._direct = _Queue(nic.queues, nic.direct_depth, 0)
+        #: Direct commands that may not have ended: memory does not hold them.
+        self._recent: deque[bytes] = deque(maxlen=nic.direct_depth + nic.slots)
         self._records = top + queue_entries * COMMAND_BYTES
         self._record_count = completion_entries
         #: Total of completion records consumed.
@@ -276,6 +279,7 @@ class Device:
             rows, signals = staged.take(1, self._free_records)
             if not len(rows):
                 return
+            self._recent.append(rows[0].tobytes())
             for word, value in enumerate(rows[0].view("<u8").tolist()):
                 self.write(self._registers.direct.at(word), value)
             self._signals += signals
@@ -376,7 +380,7 @@ class Device:
 
     def forget(self, operation: Operation) -> None:
         """Drop an operation that has ended: its tag may be used again."""
-        for tag in [tag for tag, owner in self._operations.items() if owner is operation]:
+        for tag in self.tags(operation):
             del self._operations[tag]
             self._tails.pop(tag, None)
 
@@ -399,25 +403,31 @@ class Device:
         difference, self._waited = total - self._waited, total
         return difference
 
-    def stuck(self) -> str:
-        """What the card's queues wait for; time passes."""
-        lines = []
-        for index in range(self._registers.queue_wait.count):
-            wait = self.read(self._registers.queue_wait.at(index))
-            name = f"queue {index}" if index < self._registers.queue_wait.count - 1 else "direct"
-            if wait & 1:
-                counter, value = wait >> 8 & 0xFF, wait >> 32
-                total = self.read(self._registers.counter.at(counter))
-                lines.append(f"{name} waits for counter {counter} to reach {value}, it has {total}")
-            elif wait & 2:
-                lines.append(f"{name} waits for earlier commands to end")
-        busy = self.read(self._registers.slots_busy.at())
-        if busy:
-            lines.append(f"slots busy {busy:#x}")
-        waiting = self._lists.backlog + self._direct.backlog
-        if waiting:
-            lines.append(f"{waiting} commands not posted for lack of room")
-        return f"card {self.rank}: {'; '.join(lines) or 'waits for nothing'}"
+    def counter(self, index: int) -> int:
+        """Total of a counter; time passes."""
+        return self.read(self._registers.counter.at(index))
+
+    def queue_states(self) -> list[QueueState]:
+        """How far the queues that this driver posts to have come; time passes."""
+        registers, lists = self._registers, self._lists
+        offsets = [registers.queue_wait.at(LIST_QUEUE), registers.queue_head.at(LIST_QUEUE),
+                   registers.queue_wait.at(registers.queue_wait.count - 1),
+                   registers.direct_taken.at()]
+        list_word, fetched, direct_word, taken = self.backend.read_registers(
+            [(self.rank, offset) for offset in offsets])
+        ring = self.backend.memory_read(self.rank, lists.base, lists.entries * COMMAND_BYTES)
+        return [ring_state(self.rank, f"queue {LIST_QUEUE}", ring.reshape(-1, COMMAND_BYTES),
+                           lists.tail, fetched, list_word),
+                direct_state(self.rank, self._recent, self._direct.tail, taken, direct_word)]
+
+    def tags(self, operation: Operation) -> list[int]:
+        """Tags of an operation under way."""
+        return [tag for tag, owner in self._operations.items() if owner is operation]
+
+    @property
+    def unposted(self) -> int:
+        """Commands that wait for room."""
+        return self._lists.backlog + self._direct.backlog
 
 
 def start_devices(backend: Backend, devices: Sequence[Device]) -> None:

@@ -41,6 +41,7 @@ from .gemm import describe_gemm
 from .handle import DEFAULT_TIMEOUT, Handle, OperationError, Result
 from .memory import Array
 from .routes import RouteTable, check_routes, route_words
+from .stalls import explain_stall
 
 __all__ = ["ALGORITHMS", "Rank", "SuperNode"]
 
@@ -399,10 +400,9 @@ class SuperNode:
             if trouble is None and self.cycle >= deadline:
                 trouble = WaitTimeout(f"not done after {timeout} cycles")
             if trouble is not None:
-                report = "; ".join(self._devices[card].stuck() for card in operation.unfinished)
-                if links := dead_links(self._backend):
-                    report += f"; dead link {', '.join(links)}"
-                raise type(trouble)(f"{operation.name}: {trouble}; {report}") from trouble
+                report = explain_stall(self._backend, self._devices, operation)
+                raise type(trouble)("\n  ".join([f"{operation.name}: {trouble}", *report])) \
+                    from trouble
             most = deadline - self.cycle
             look = min(most, self._look)
             try:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from drivers.backend import Completions, StallError, WaitTimeout
+from drivers.stalls import Channel
 from hdl.layouts import LinkStatus, unpack
 from hdl.params import CardParams
 from hdl.ports import pack_dims
@@ -17,9 +18,10 @@ from hdl.topology import DimValues, Topology, check_deadlock_free
 from .build import Progress
 from .fabric import PATIENCE, EngineError, Fabric
 from .faults import Faults
+from .flows import channels_of, flow_format
 from .kinds import NodeKind
 from .library import Outcome
-from .report import stuck_report
+from .report import memory_facts, stuck_report
 from .statistics import LinkStatistics, Statistics
 from .tables import write_switch_tables
 from .waves import Waves
@@ -59,6 +61,8 @@ class EngineBackend:
         Results do not depend on it.
     waves : Waves, optional
         Nodes whose signals are shown, and in which cycles. Results do not depend on it.
+    profile : bool
+        Measure what time is spent on, for :func:`~emu.profile.profile_of`.
     card : callable
         Kind of the cards, of parameters.
     progress : callable, optional
@@ -75,9 +79,11 @@ class EngineBackend:
     """
 
     def __init__(self, topology: Topology, params: CardParams, *, memory_bytes: int = 64 << 20,
-                 window: int | None = None, seed: int = 0, stall_rate: float = 0.0,
+                 window: int | None = None, seed: int = 0,
+                 stall_rate: float | Mapping[int, float] = 0.0,
                  faults: Faults | None = None, event_log: bool = False, flat: bool = False,
                  skip_idle: bool = True, threads: int | None = None, waves: Waves | None = None,
+                 profile: bool = False,
                  card: Callable[[CardParams], NodeKind] = NodeKind.card,
                  progress: Progress | None = None) -> None:
         if memory_bytes < 4096 or memory_bytes % 4096 or memory_bytes > 1 << 48:
@@ -92,12 +98,13 @@ class EngineBackend:
             kinds, topology.links, latency=[latency[link.tier] for link in topology.links],
             quantum=params.host_quantum, window=window, seed=seed, event_log=event_log,
             skip_idle=skip_idle, memory_bytes=memory_bytes, stall_rate=stall_rate, faults=faults,
-            flat=flat, threads=threads, waves=waves, progress=progress)
+            flat=flat, threads=threads, waves=waves, profile=profile, progress=progress)
         for rank in range(topology.cards):
             self._configure(rank, topology.dims(rank, params.router.dims))
         for node in range(topology.cards, topology.nodes):
             self.fabric.set_value(node, "switch", "node",
                                   topology.node_id(node).to_bytes(2, "little"))
+        self.fabric.watch(flow_format(params.link))
         self.fabric.start()
         write_switch_tables(self.fabric, topology)
 
@@ -202,6 +209,14 @@ class EngineBackend:
             self.fabric.exercise(tile, count)
             costs.append((time.process_time_ns() - start) / count / cards)
         return costs[0], costs[1]
+
+    def channels(self) -> list[Channel]:
+        """Virtual channels on which flits stand: for :mod:`drivers.stalls`."""
+        return channels_of(self.fabric, self._params.link)
+
+    def memory_waits(self, rank: int) -> list[str]:
+        """What a card's memory has not done yet."""
+        return memory_facts(self.fabric.status(rank))
 
     def event_log(self) -> np.ndarray:
         """Everything that happened on the boundaries of the nodes, as :data:`~emu.library.EVENT`

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,10 +21,12 @@ from .faults import Faults
 from .kinds import Made, NodeKind, make
 from .library import (
     EVENT,
+    FLOW_PACKET,
     LINK_COUNTS,
     NEVER,
     Condition,
     Field,
+    FlowFormat,
     LinkSpec,
     NodeSpec,
     NodeStatus,
@@ -52,6 +54,19 @@ class EngineError(RuntimeError):
     """The hardware broke a rule, such as an access beyond its memory; the run is over."""
 
 
+def _stall_rates(rate: float | Mapping[int, float], nodes: int) -> list[float]:
+    """The rate of each node."""
+    if not isinstance(rate, Mapping):
+        if not 0 <= rate < 1:
+            raise ValueError(f"stall_rate must be at least 0 and below 1, not {rate}")
+        return [rate] * nodes
+    for node, each in rate.items():
+        if not 0 <= node < nodes or not 0 <= each <= 1:
+            raise ValueError(f"stall_rate of node {node} cannot be {each}: accepted are nodes 0 to "
+                             f"{nodes - 1}, and rates from 0 to 1")
+    return [rate.get(node, 0.0) for node in range(nodes)]
+
+
 class Fabric:
     """Nodes and links, running.
 
@@ -75,8 +90,9 @@ class Fabric:
         Leave out tiles that cannot change. Results do not depend on it.
     memory_bytes : int
         Of each node whose tiles have memory ports, a multiple of 4096.
-    stall_rate : float
-        Memory ports refuse requests and hold responses in this share of cycles.
+    stall_rate : float or mapping
+        Memory ports refuse requests and hold responses in this share of cycles, of all nodes or of
+        those named; of these even in all cycles.
     faults : Faults, optional
     flat : bool
         Run all nodes, which must be equal cards, as one Verilog design: slow to build, equal in
@@ -86,6 +102,8 @@ class Fabric:
         see :func:`~emu.shards.default_threads`. Results do not depend on it.
     waves : Waves, optional
         Nodes whose signals are shown, and in which cycles. Results do not depend on it.
+    profile : bool
+        Measure what time is spent on, for :func:`~emu.profile.profile_of`.
     progress : callable, optional
         Hears what is being built.
 
@@ -102,11 +120,14 @@ class Fabric:
     def __init__(self, kinds: Sequence[NodeKind], links: Sequence[Link], *,
                  latency: Sequence[int], quantum: int = 64, window: int | None = None,
                  seed: int = 0, event_log: bool = False, skip_idle: bool = True,
-                 memory_bytes: int = 0, stall_rate: float = 0.0, faults: Faults | None = None,
-                 flat: bool = False, threads: int | None = None, waves: Waves | None = None,
+                 memory_bytes: int = 0, stall_rate: float | Mapping[int, float] = 0.0,
+                 faults: Faults | None = None, flat: bool = False, threads: int | None = None,
+                 waves: Waves | None = None, profile: bool = False,
                  progress: Progress | None = None) -> None:
         self._fabric: int | None = None
-        self._waves = waves
+        self._waves, self._profile = waves, profile
+        if flat and profile:
+            raise ValueError("a flat design has no profile: accepted are tiles apart")
         shown = waves.nodes if waves else ()
         self.kinds = tuple(replace(kind, waves=True) if node in shown else kind
                            for node, kind in enumerate(kinds))
@@ -115,8 +136,7 @@ class Fabric:
         window = smallest if window is None else window
         if not 1 <= window <= smallest:
             raise ValueError(f"window must be from 1 to the link latency {smallest}, not {window}")
-        if not 0 <= stall_rate < 1:
-            raise ValueError(f"stall_rate must be at least 0 and below 1, not {stall_rate}")
+        stall_rates = _stall_rates(stall_rate, len(self.kinds))
         if memory_bytes < 0 or memory_bytes % 4096 or memory_bytes > 1 << 48:
             raise ValueError("memory_bytes must be a multiple of 4096 up to 2**48, not "
                              f"{memory_bytes}")
@@ -129,6 +149,8 @@ class Fabric:
         faults = faults or Faults()
         outages = faults.outages_of(self.links)
         self._wall = 0.0
+        #: When time passed first since this was ``None``, on the clock of ``time.perf_counter``.
+        self.first_run: float | None = None
         #: Called with the present cycle, some times a second while time passes.
         self.watcher: Callable[[int], None] | None = None
         engine, made = make(self.kinds, self.links, latency, flat=flat, progress=progress)
@@ -137,13 +159,14 @@ class Fabric:
         self._fabric = self._library.sn_create(Settings(
             nodes=len(self.kinds), window=window, quantum=quantum, flat=flat, skip_idle=skip_idle,
             event_log=event_log, threads=self.threads, ranks=1, rank=0, seed=seed % (1 << 64),
-            stall_rate=stall_rate, patience=PATIENCE))
+            patience=PATIENCE))
         self._memories: list[CardMemory | None] = []
         self._names: list[str] = []
         self._alike: Counter[str] = Counter()
         threads_of = share_out([kind.name for kind in self.kinds], self.threads)
-        for kind, each, thread in zip(self.kinds, self._made, threads_of, strict=True):
-            self._add_node(kind, each, memory_bytes, thread)
+        for kind, each, rate, thread in zip(self.kinds, self._made, stall_rates, threads_of,
+                                            strict=True):
+            self._add_node(kind, each, memory_bytes, rate, thread)
         for link, cycles in zip(self.links, latency, strict=True):
             self._connect(link, cycles)
             self._break(link, faults, outages.get(link, []))
@@ -157,6 +180,8 @@ class Fabric:
     def start(self) -> None:
         """Reset every tile; cycle 0 is next."""
         self._check(self._library.sn_start(self._open()))
+        if self._profile:
+            self._library.sn_measure(self._fabric)
         if self._waves is not None:
             self._waves.prepare()
             for node, tile, path in self._wave_files():
@@ -224,6 +249,7 @@ class Fabric:
         outcome = Outcome.SLICE
         while outcome is Outcome.SLICE:
             start = time.perf_counter()
+            self.first_run = self.first_run or start
             outcome = Outcome(self._library.sn_run(fabric, array, len(conditions), deadline,
                                                    _SLICE_S))
             self._wall += time.perf_counter() - start
@@ -309,6 +335,39 @@ class Fabric:
             self._library.sn_evaluations(self._fabric, index, counts.ctypes.data)
         return FabricStatistics(self.cycle, stepped, evaluations, self._wall)
 
+    def evaluations_by_tile(self) -> dict[str, int]:
+        """Evaluations of tiles, by kind of node and tile."""
+        counts = self.statistics().evaluations
+        return {name: sum(int(counts[tile][node]) for node, tile in places)
+                for name, places in self._tile_places().items()}
+
+    def profile_figures(self) -> list[tuple[list[int], dict[str, int]]]:
+        """Raw figures for :func:`~emu.profile.profile_of`, per thread: windows, processor time in
+        them, and ticks measured by what was done; and ticks measured by kind of tile."""
+        figures = np.zeros(7, np.uint64)
+        found = []
+        for thread in range(self.threads):
+            self._library.sn_profile(self._open(), thread, figures.ctypes.data)
+            found.append((figures.tolist(), {
+                name: self._library.sn_profile_tile(self._fabric, thread, *places[0])
+                for name, places in self._tile_places().items()}))
+        return found
+
+    def _tile_places(self) -> dict[str, list[tuple[int, int]]]:
+        """(node, tile) of all tiles of one model, by a name for it."""
+        models: dict[str, list[tuple[int, int]]] = {}
+        for node, made in enumerate(self._made):
+            for tile, model in enumerate(made.models):
+                models.setdefault(model, []).append((node, tile))
+        names: dict[str, list[tuple[int, int]]] = {}
+        for places in models.values():
+            kind = self.kinds[places[0][0]]
+            name = f"{kind.name} {kind.tiles[places[0][1]][0]}" + (
+                " with waves" if kind.waves else "")
+            alike = sum(each == name or each.startswith(f"{name} #") for each in names)
+            names[f"{name} #{alike + 1}" if alike else name] = places
+        return names
+
     def link_statistics(self) -> tuple[LinkStatistics, ...]:
         """What the links have carried so far, in their order."""
         counts = np.zeros(len(self.links), LINK_COUNTS)
@@ -316,6 +375,23 @@ class Fabric:
         return tuple(
             LinkStatistics(link.source, link.source_port, link.target, link.target_port, *found)
             for link, found in zip(self.links, counts.tolist(), strict=True))
+
+    def watch(self, format_: FlowFormat) -> None:
+        """Keep track of what stands on the links, from now on."""
+        self._check(self._library.sn_watch(self._open(), format_))
+
+    def channel_counts(self, vcs: int) -> np.ndarray:
+        """Of each link and each of its ``vcs`` virtual channels, flits sent and flits told freed of
+        the opposite link; of a fabric that is watched."""
+        counts = np.zeros((len(self.links), vcs, 2), np.uint64)
+        self._library.sn_channels(self._open(), counts.ctypes.data)
+        return counts
+
+    def channel_packets(self, link: int, vc: int, most: int) -> np.ndarray:
+        """The last packets of a channel, the oldest first, as
+        :data:`~emu.library.FLOW_PACKET`."""
+        packets = np.zeros(most, FLOW_PACKET)
+        return packets[:self._library.sn_packets(self._open(), link, vc, packets.ctypes.data, most)]
 
     def error_bits(self, node: int, port: int, cycle: int) -> int:
         """The bits that would be flipped of a word that leaves the node's port in a cycle."""
@@ -350,7 +426,8 @@ class Fabric:
 
     # Building it.
 
-    def _add_node(self, kind: NodeKind, made: Made, memory_bytes: int, thread: int) -> None:
+    def _add_node(self, kind: NodeKind, made: Made, memory_bytes: int, stall_rate: float,
+                  thread: int) -> None:
         memory = CardMemory(memory_bytes) if made.memory and memory_bytes else None
         self._memories.append(memory)
         self._names.append(f"{kind.name} {self._alike[kind.name]}")
@@ -359,8 +436,8 @@ class Fabric:
             name=self._names[-1].encode(), tiles=len(made.models),
             models=(ctypes.c_char_p * len(made.models))(*(each.encode() for each in made.models)),
             memory_latency=kind.params.memory.latency if memory else 0,
-            memory=memory.address if memory else None, memory_bytes=memory_bytes, rank=0,
-            thread=thread)
+            memory=memory.address if memory else None, memory_bytes=memory_bytes,
+            stall_rate=stall_rate, rank=0, thread=thread)
         self._check(self._library.sn_add_node(self._fabric, spec))
 
     def _connect(self, link: Link, latency: int) -> None:

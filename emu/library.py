@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["EVENT", "LINK_COUNTS", "NEVER", "Condition", "EventKind", "Field", "LinkSpec",
-           "NodeSpec", "NodeStatus", "Outcome", "Settings", "TileStatus", "load_engine"]
+__all__ = ["EVENT", "FLOW_PACKET", "LINK_COUNTS", "NEVER", "Condition", "EventKind", "Field",
+           "FlowFormat", "LinkSpec", "NodeSpec", "NodeStatus", "Outcome", "Settings",
+           "TileStatus", "load_engine"]
 
 #: A cycle that does not come.
 NEVER = (1 << 64) - 1
@@ -22,7 +23,7 @@ class Settings(Structure):
     _fields_ = [("nodes", c_uint32), ("window", c_uint32), ("quantum", c_uint32),
                 ("flat", c_uint32), ("skip_idle", c_uint32), ("event_log", c_uint32),
                 ("threads", c_uint32), ("ranks", c_uint32), ("rank", c_uint32),
-                ("seed", c_uint64), ("stall_rate", c_double), ("patience", c_uint64)]
+                ("seed", c_uint64), ("patience", c_uint64)]
 
 
 class NodeSpec(Structure):
@@ -30,7 +31,7 @@ class NodeSpec(Structure):
 
     _fields_ = [("name", c_char_p), ("models", POINTER(c_char_p)), ("tiles", c_uint32),
                 ("memory_latency", c_uint32), ("memory", c_void_p), ("memory_bytes", c_uint64),
-                ("rank", c_uint32), ("thread", c_uint32)]
+                ("stall_rate", c_double), ("rank", c_uint32), ("thread", c_uint32)]
 
 
 class LinkSpec(Structure):
@@ -44,6 +45,15 @@ class Field(Structure):
     """Bits of a link word."""
 
     _fields_ = [("first", c_uint32), ("width", c_uint32)]
+
+
+class FlowFormat(Structure):
+    """Where the fields of a link word are, for :meth:`~emu.fabric.Fabric.watch`."""
+
+    _fields_ = [*((name, Field) for name in ("start", "valid", "head", "vc", "seq", "credit",
+                                             "credit_vc", "freed")),
+                ("vcs", c_uint32), ("depth", c_uint32), ("reliable", c_uint32),
+                ("flit_bytes", c_uint32)]
 
 
 class Condition(Structure):
@@ -102,6 +112,9 @@ EVENT = np.dtype([("cycle", "<u8"), ("node", "<u4"), ("port", "<u2"), ("kind", "
 LINK_COUNTS = np.dtype([(name, "<u8") for name in
                         ("words", "flits", "corrupted", "corrupted_flits", "lost")])
 
+#: A packet on a virtual channel: the number of its first flit there, and its header.
+FLOW_PACKET = np.dtype([("first", "<u8"), ("bytes", "<u8"), ("header", "u1", 32)])
+
 _FABRIC = c_void_p
 _FUNCTIONS = {
     "sn_create": (_FABRIC, [POINTER(Settings)]),
@@ -116,6 +129,12 @@ _FUNCTIONS = {
     "sn_start": (c_int, [_FABRIC]),
     "sn_show": (c_int, [_FABRIC, c_uint32, c_uint32, c_char_p, c_uint64, c_uint64]),
     "sn_finish_waves": (c_int, [_FABRIC, c_uint32, c_uint32]),
+    "sn_watch": (c_int, [_FABRIC, POINTER(FlowFormat)]),
+    "sn_channels": (None, [_FABRIC, c_void_p]),
+    "sn_packets": (c_uint32, [_FABRIC, c_uint32, c_uint32, c_void_p, c_uint32]),
+    "sn_measure": (None, [_FABRIC]),
+    "sn_profile": (None, [_FABRIC, c_uint32, c_void_p]),
+    "sn_profile_tile": (c_uint64, [_FABRIC, c_uint32, c_uint32, c_uint32]),
     "sn_cycle": (c_uint64, [_FABRIC]),
     "sn_active": (c_uint32, [_FABRIC]),
     "sn_run": (c_int, [_FABRIC, POINTER(Condition), c_uint32, c_uint64, c_double]),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .library import NEVER
+from .library import NEVER, NodeStatus
 
 if TYPE_CHECKING:
     from .fabric import Fabric
 
-__all__ = ["stuck_report"]
+__all__ = ["memory_facts", "stuck_report"]
 
 
 def stuck_report(fabric: Fabric, conditions: Sequence[tuple[int, int]], *,
@@ -29,6 +29,14 @@ def stuck_report(fabric: Fabric, conditions: Sequence[tuple[int, int]], *,
     return "\n  ".join(lines)
 
 
+def memory_facts(status: NodeStatus) -> list[str]:
+    """What a node's memory has not done yet."""
+    return [f"{count} {what}" for count, what in (
+        (status.memory_reads, "memory reads outstanding"),
+        (status.read_requests, "memory read requests not accepted"),
+        (status.write_requests, "memory write requests not accepted")) if count]
+
+
 def _facts(fabric: Fabric, node: int) -> list[str]:
     facts = []
     for name, tile in fabric.tile_statuses(node):
@@ -37,11 +45,10 @@ def _facts(fabric: Fabric, node: int) -> list[str]:
         elif tile.wake < NEVER:
             facts.append(f"{name} tile sleeps until cycle {tile.wake}")
     status = fabric.status(node)
-    for count, what in ((status.words_arriving, "words on the links to it"),
-                        (status.memory_reads, "memory reads outstanding"),
-                        (status.read_requests, "memory read requests not accepted"),
-                        (status.write_requests, "memory write requests not accepted"),
-                        (status.host_operations, "register operations not delivered"),
+    if status.words_arriving:
+        facts.append(f"{status.words_arriving} words on the links to it")
+    facts += memory_facts(status)
+    for count, what in ((status.host_operations, "register operations not delivered"),
                         (status.host_reads, "register reads without result")):
         if count:
             facts.append(f"{count} {what}")

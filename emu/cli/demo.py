@@ -51,7 +51,8 @@ def demo(**options: Any) -> None:
             expected = classify_reference(
                 quantised, data.test_images, machine.cards,
                 lambda partial: ring_sum(machine.topology, machine.params, partial))
-        verdict = compare([logits], [expected])
+            verdict = compare([logits], [expected])
+            profile = setup.tell_profile(machine)
         fp8 = accuracy(logits, data.test_labels)
         f32 = accuracy(activations(layers, data.test_images)[-1], data.test_labels)
 
@@ -72,7 +73,7 @@ def demo(**options: Any) -> None:
                 f"second, {stepped:,.0f} of them evaluated")
     screen.result({"accuracy": fp8, "accuracy_f32": f32, "cycles": total,
                    "phases": [_values(phase) for phase in phases],
-                   "verified": verified, "wall_s": watch.seconds})
+                   "verified": verified, "wall_s": watch.seconds, **profile})
     if not verified:
         raise Failure(f"{verdict.mismatches} of {verdict.values} logits differ from the reference, "
                       f"first {verdict.first}")

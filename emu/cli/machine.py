@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
@@ -21,12 +21,14 @@ from .meter import Meter, meter
 from .options import common, threads_option
 from .output import Screen
 from .plan import Plan
+from .profile import Timeline, profile_option, tell_profile
 from .status import status_line
 from .waves import tell_waves, waves, waves_options
 
 if TYPE_CHECKING:
     from drivers.supernode import SuperNode
     from emu.emulator import EngineBackend
+    from emu.fabric import Fabric
     from emu.faults import Faults
     from emu.kinds import NodeKind
     from emu.waves import Waves
@@ -48,7 +50,7 @@ def machine_options(default: str | None = None) -> Callable[[Function], Function
             threads_option,
         ):
             function = option(function)
-        function = common(fault_options(waves_options(function)))
+        function = common(fault_options(waves_options(profile_option(function))))
         need: dict[str, Any] = {"required": True} if default is None else {"default": default}
         return click.option("--topology", **need, show_default=True, metavar="SPEC",
                             help="Cards and links, e.g. ring:8, mesh:4x4, torus:2x2x2.")(function)
@@ -71,7 +73,9 @@ class Machine:
     deadline: int | None
     waves: str | None
     waves_dir: str
+    profile: bool
     json_output: Any
+    timeline: Timeline = field(default_factory=Timeline)
 
     def __post_init__(self) -> None:
         with usage("--preset"):
@@ -116,15 +120,18 @@ class Machine:
         """A running machine whose cards hold ``memory_bytes`` of data and what drivers keep."""
         import emu
 
+        self.timeline.begin()
         with usage(), status_line("starting") as progress:
             machine = emu.open(self.topology, preset=self.preset, seed=self.seed,
                                memory_bytes=_room(memory_bytes), window=self.window,
                                stall_rate=self.stall_rate, threads=self.threads,
                                reliable=self.reliable, faults=self.faults,
-                               deadline=self._deadline, waves=self.shown, progress=progress)
+                               deadline=self._deadline, waves=self.shown, profile=self.profile,
+                               progress=progress)
         try:
-            with tell_waves(self.screen, self.shown,
-                            lambda: cast("EngineBackend", machine.backend).fabric):
+            with tell_waves(self.screen, self.shown, lambda: _fabric(machine)):
+                if self.profile:
+                    self.timeline.close("build", _fabric(machine))
                 yield machine
         finally:
             machine.close()
@@ -152,10 +159,28 @@ class Machine:
     @contextmanager
     def timed(self, machine: SuperNode) -> Iterator[Timed]:
         """Around what ``machine`` runs: its wall time. Nothing may be printed meanwhile."""
-        title = f"running on {self.topology}"
-        with meter(title, lambda: cast("EngineBackend", machine.backend).fabric) as shown, \
-                Timed(shown) as watch:
+        fabric = _fabric(machine)
+        if self.profile:
+            self.timeline.close("python", fabric)
+            fabric.first_run = None
+        with meter(f"running on {self.topology}", lambda: fabric) as shown, Timed(shown) as watch:
             yield watch
+        if self.profile:
+            self.timeline.close("schedule", fabric, fabric.first_run)
+            self.timeline.close("python", fabric)
+
+    def tell_profile(self, machine: SuperNode) -> dict[str, Any]:
+        """Print where time went, if that is asked for; return further keys of the JSON."""
+        if not self.profile:
+            return {}
+        self.timeline.close("verify", _fabric(machine))
+        card_cycles, stepped = rates(machine)
+        return {"profile": tell_profile(self.screen, self.timeline, _fabric(machine), {
+            "card_cycles_per_s": card_cycles, "stepped_card_cycles_per_s": stepped})}
+
+
+def _fabric(machine: SuperNode) -> Fabric:
+    return cast("EngineBackend", machine.backend).fabric
 
 
 def _check_cards(name: str) -> None:

@@ -73,6 +73,7 @@ def report(options: Machine, machine: SuperNode, figures: Figures, result: Resul
          ("wall time", f"{wall_s:.2f} s"),
          ("card-cycles per second", f"{card_cycles:,.0f}"),
          ("of them evaluated", f"{stepped:,.0f}")])
+    profile = options.tell_profile(machine)
     screen.result({
         "workload": figures.workload, "topology": options.topology, "cards": machine.cards,
         "bytes": figures.size, "dtype": figures.dtype, "algorithm": figures.algorithm,
@@ -81,7 +82,7 @@ def report(options: Machine, machine: SuperNode, figures: Figures, result: Resul
         "algbw_GBps": algbw, "busbw_GBps": busbw,
         "verified": verified, "mismatches": verdict.mismatches, "wall_s": wall_s,
         "card_cycles_per_s": card_cycles, "stepped_card_cycles_per_s": stepped,
-        "replays": resent, **figures.extra})
+        "replays": resent, **figures.extra, **profile})
     if not verified:
         raise Failure(f"{verdict.mismatches} of {verdict.values} values differ from the "
                       f"reference, first {verdict.first}")

@@ -1,5 +1,6 @@
 // The C ABI, loaded with ctypes. Functions that can fail return a negative number and leave a
 // message in sn_error.
+#include <algorithm>
 #include <cstring>
 #include <exception>
 
@@ -9,14 +10,19 @@ using supernode::Condition;
 using supernode::Event;
 using supernode::Fabric;
 using supernode::Field;
+using supernode::Flow;
+using supernode::FlowFormat;
+using supernode::FlowPacket;
 using supernode::LinkCounts;
 using supernode::LinkSpec;
 using supernode::Node;
 using supernode::NodeSpec;
 using supernode::Outcome;
+using supernode::Profile;
 using supernode::Peers;
 using supernode::Settings;
 using supernode::Tile;
+using supernode::Work;
 
 namespace {
 
@@ -119,6 +125,57 @@ int sn_give(Fabric* fabric, const uint64_t* data, uint64_t bytes) {
 // Bytes that a word of this link takes in a message.
 uint64_t sn_mail_bytes(Fabric* fabric, uint32_t source, uint32_t port) {
     return supernode::Mail::size(fabric->link(source, port).length) * sizeof(uint64_t);
+}
+
+// Keep track of what stands on links, from now on; all have words of this format.
+int sn_watch(Fabric* fabric, const FlowFormat* format) {
+    return guarded(fabric, [&] {
+        for (auto& link : fabric->links()) link->flow = std::make_unique<Flow>(*format);
+    });
+}
+
+// Per link and virtual channel: flits sent, and flits told freed of the opposite link, as far as the
+// nodes of this process say.
+void sn_channels(Fabric* fabric, uint64_t* counts) {
+    for (auto& link : fabric->links()) {
+        uint64_t* at = counts + 2 * link->number * link->flow->channels().size();
+        for (auto& channel : link->flow->channels()) {
+            *at++ = channel.sent;
+            *at++ = channel.told;
+        }
+    }
+}
+
+// The last packets of a channel, the oldest first, at most `room`; returns how many.
+uint32_t sn_packets(Fabric* fabric, uint32_t number, uint32_t vc, FlowPacket* packets,
+                    uint32_t room) {
+    const auto& links = fabric->links();
+    const auto link = std::find_if(links.begin(), links.end(),
+                                   [&](auto& each) { return each->number == number; });
+    if (link == links.end()) return 0;
+    const auto& known = (*link)->flow->channels().at(vc).packets;
+    const size_t count = std::min<size_t>(room, known.size());
+    std::copy(known.end() - count, known.end(), packets);
+    return count;
+}
+
+// Measure what time is spent on, from now on.
+void sn_measure(Fabric* fabric) { fabric->measure(); }
+
+// Of one thread: windows, processor time in them, and of the ticks that were measured those of each
+// Work.
+void sn_profile(Fabric* fabric, uint32_t thread, uint64_t* figures) {
+    const Profile& profile = *fabric->partitions().at(thread)->profile;
+    *figures++ = profile.windows();
+    *figures++ = profile.window_ns();
+    for (unsigned work = 0; work < static_cast<unsigned>(Work::count); ++work)
+        *figures++ = profile.ticks(static_cast<Work>(work));
+}
+
+// Of one thread: ticks that were measured of evaluations of tiles that are of the kind of this one.
+uint64_t sn_profile_tile(Fabric* fabric, uint32_t thread, uint32_t node, uint32_t tile) {
+    const unsigned kind = fabric->node(node).tiles.at(tile).kind;
+    return fabric->partitions().at(thread)->profile->ticks(kind);
 }
 
 uint64_t sn_cycle(Fabric* fabric) { return fabric->cycle(); }

@@ -76,6 +76,9 @@ void Fabric::add_node(const NodeSpec& spec) {
             tile.pins = &flat_->views.at(flat_views_++);
             continue;
         }
+        const auto known = std::find(tile_kinds_.begin(), tile_kinds_.end(), spec.models[index]);
+        tile.kind = known - tile_kinds_.begin();
+        if (known == tile_kinds_.end()) tile_kinds_.push_back(spec.models[index]);
         tile.model = index ? &add_model(spec.models[index]) : home.model;
         tile.pins = &tile.model->views[index ? 0 : home.size()];
     }
@@ -134,6 +137,10 @@ Link& Fabric::link(unsigned source, unsigned port) {
         throw std::runtime_error("no link at port " + std::to_string(port) + " of " +
                                  node(source).name);
     return *link;
+}
+
+void Fabric::measure() {
+    for (auto& partition : partitions_) partition->measure(tile_kinds_.size());
 }
 
 Link* Fabric::find_link(unsigned source, unsigned port) {

@@ -63,6 +63,11 @@ class Fabric {
     // about `seconds` of wall time. Without conditions only the deadline ends it.
     Outcome run(const std::vector<Condition>& conditions, uint64_t deadline, double seconds);
 
+    // From now on, measure what time is spent on; a flat design is not measured.
+    void measure();
+    // Of each thread, once that is so.
+    const std::vector<std::unique_ptr<Partition>>& partitions() const { return partitions_; }
+
     // What border nodes have sent to another process in this window; it stays until the next one.
     const Mail& mail(unsigned rank);
     // What another process has sent.
@@ -139,7 +144,7 @@ class Fabric {
     std::vector<Group*> group_of_;
     std::vector<Link*> link_of_;
     std::vector<uint32_t> rank_of_, thread_of_;
-    std::vector<std::string> names_;
+    std::vector<std::string> names_, tile_kinds_;
     std::vector<std::unique_ptr<Partition>> partitions_;  // one per thread
     std::optional<Peers> peers_;
     std::vector<Outbox> foreign_;  // from other processes, to each thread

@@ -4,12 +4,16 @@
 
 namespace supernode {
 
-void Group::run(uint64_t start, uint64_t end) {
+template <typename Profiled>
+void Group::run(uint64_t start, uint64_t end, Profiled& profile) {
     if (lanes() == 1)
-        nodes_.front()->run(start, end);
+        nodes_.front()->run(start, end, profile);
     else
-        run_lanes(start, end);
+        run_lanes(start, end, profile);
 }
+
+template void Group::run(uint64_t, uint64_t, NoProfile&);
+template void Group::run(uint64_t, uint64_t, Profile&);
 
 void Group::retire() {
     for (Node* node : nodes_) node->next = NEVER;
@@ -21,17 +25,21 @@ uint64_t Group::next() const {
     return *std::min_element(first, first + nodes_.size());
 }
 
-void Group::run_lanes(uint64_t start, uint64_t end) {
+template <typename Profiled>
+void Group::run_lanes(uint64_t start, uint64_t end, Profiled& profile) {
     for (uint64_t t = std::max(start, next()); t < end; t = std::max(t + 1, next())) {
         awake_.clear();
         bool stirred = false;
         for (Node* node : nodes_) {
             if (node->next > t) continue;
             awake_.push_back(node);
-            stirred |= node->begin(t);
+            stirred |= node->begin(t, profile);
         }
-        if (stirred) model->edge(t);
-        for (Node* node : awake_) node->finish(t);
+        if (stirred) {
+            model->edge(t);
+            profile.edge(nodes_.front()->tiles[0].kind);
+        }
+        for (Node* node : awake_) node->finish(t, profile);
     }
 }
 

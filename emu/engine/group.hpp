@@ -23,8 +23,10 @@ class Group {
     unsigned size() const { return nodes_.size(); }
     unsigned last() const { return nodes_.back()->number; }
     unsigned lanes() const { return model ? model->views.size() : 1; }
-    // Runs cycles [start, end), skipping those in which nothing can happen.
-    void run(uint64_t start, uint64_t end);
+    // Runs cycles [start, end), skipping those in which nothing can happen; a profile is a Profile
+    // or NoProfile.
+    template <typename Profiled>
+    void run(uint64_t start, uint64_t end, Profiled& profile);
     // It does nothing from now on, unless a word arrives.
     void retire();
 
@@ -34,7 +36,8 @@ class Group {
     Model* const model;
 
   private:
-    void run_lanes(uint64_t start, uint64_t end);
+    template <typename Profiled>
+    void run_lanes(uint64_t start, uint64_t end, Profiled& profile);
     uint64_t next() const;
 
     std::vector<Node*> nodes_;

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "faults.hpp"
+#include "flow.hpp"
 #include "mail.hpp"
 #include "pins.hpp"
 #include "ring.hpp"
@@ -20,6 +21,7 @@ struct Link {
     Outbox* const outbox;   // null: the same thread runs both ends
     TimedRing words;
     std::unique_ptr<Faults> faults;  // null: it carries everything as it is
+    std::unique_ptr<Flow> flow;      // null: nobody asks what stands on it
     LinkCounts counts{};
 
     Link(const LinkSpec& spec, unsigned number, const LinkFormat& format, uint64_t& next,

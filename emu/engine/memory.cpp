@@ -17,7 +17,8 @@ Memory::Memory(unsigned node, const std::string& name, const NodeSpec& spec, uns
       node{node},
       name{name},
       seed{mix(settings.seed)},
-      stall_below{static_cast<uint64_t>(std::ldexp(settings.stall_rate, 64))} {}
+      stall_below{spec.stall_rate < 1
+                      ? static_cast<uint64_t>(std::ldexp(spec.stall_rate, 64)) : NEVER} {}
 
 void Memory::out_of_range(uint64_t index, unsigned port, uint64_t cycle, const char* what) const {
     std::ostringstream text;

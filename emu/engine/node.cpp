@@ -60,7 +60,8 @@ bool Node::resting() const {
     return true;
 }
 
-void Node::run(uint64_t start, uint64_t end) {
+template <typename Profiled>
+void Node::run(uint64_t start, uint64_t end, Profiled& profile) {
     for (uint64_t t = start; t < end; ++t) {
         if (t >= skip_from_ && resting()) {
             const uint64_t event = next_event(t);
@@ -70,11 +71,12 @@ void Node::run(uint64_t start, uint64_t end) {
             }
             t = event;
         }
-        exchange(t);
+        exchange(t, profile);
         bool evaluated = false;
         for (unsigned index = 0; index < tiles.size(); ++index)
             if (stirs(index, t)) {
                 tiles[index].edge(t);
+                profile.edge(tiles[index].kind);
                 evaluated = true;
             }
         stepped += evaluated;
@@ -82,18 +84,21 @@ void Node::run(uint64_t start, uint64_t end) {
     next = end >= skip_from_ && resting() ? next_event(end) : end;
 }
 
-bool Node::begin(uint64_t t) {
-    exchange(t);
+template <typename Profiled>
+bool Node::begin(uint64_t t, Profiled& profile) {
+    exchange(t, profile);
     return stirs(0, t);
 }
 
-void Node::finish(uint64_t t) {
+template <typename Profiled>
+void Node::finish(uint64_t t, Profiled& profile) {
     bool evaluated = stirs(0, t);
     tiles[0].evaluations += evaluated;
     tiles[0].refresh();
     for (unsigned index = 1; index < tiles.size(); ++index)
         if (stirs(index, t)) {
             tiles[index].edge(t);
+            profile.edge(tiles[index].kind);
             evaluated = true;
         }
     stepped += evaluated;
@@ -112,14 +117,28 @@ uint64_t Node::next_event(uint64_t t) const {
     return std::max(event, t);
 }
 
-void Node::exchange(uint64_t t) {
+template <typename Profiled>
+void Node::exchange(uint64_t t, Profiled& profile) {
+    profile.lap(Work::rest);
     if (loud(tiles[0], t)) send(t);
     stirred_ = receive(t);
+    profile.lap(Work::links);
     if (host_pins_.valid) stirred_ |= host(t);
     if (signal_time_ <= t) [[unlikely]] stirred_ |= signal(t);
+    profile.lap(Work::host);
     if (has_memory_) stirred_ |= memory(t);
+    profile.lap(Work::memory);
     if (!joints.empty()) stirred_ |= streams(t);
+    profile.lap(Work::streams);
 }
+
+template void Node::run(uint64_t, uint64_t, NoProfile&);
+template void Node::run(uint64_t, uint64_t, Profile&);
+template bool Node::begin(uint64_t, NoProfile&);
+template bool Node::begin(uint64_t, Profile&);
+template void Node::finish(uint64_t, NoProfile&);
+template void Node::finish(uint64_t, Profile&);
+template void Node::exchange(uint64_t, NoProfile&);
 
 void Node::send(uint64_t t) {
     // Locals, because the compiler cannot know that a word is not one of these members.
@@ -146,6 +165,7 @@ void Node::send(uint64_t t) {
         ++link->counts.words;
         link->counts.flits += flit;
         flits += flit;
+        if (link->flow) link->flow->leave(word);
         bool struck = false;
         if (link->faults && !passes(t, port, flit, struck)) continue;
         uint32_t* target = pins[port].fault;

@@ -15,6 +15,7 @@
 #include "log.hpp"
 #include "memory.hpp"
 #include "pins.hpp"
+#include "profile.hpp"
 #include "ring.hpp"
 #include "settings.hpp"
 
@@ -27,6 +28,7 @@ struct Tile {
     bool idle = false;
     uint64_t wake = 0;
     uint64_t evaluations = 0;
+    unsigned kind = 0;  // tiles of one model are of one kind
     std::vector<ReadPort> reads;
     std::vector<WritePort> writes;
 
@@ -70,14 +72,19 @@ class Node {
          EventLog& log, uint64_t& next, uint64_t& progress);
     Node(const Node&) = delete;
 
-    // Runs cycles [start, end), skipping those in which nothing can happen.
-    void run(uint64_t start, uint64_t end);
+    // Runs cycles [start, end), skipping those in which nothing can happen. Here and below, a
+    // profile is a Profile or NoProfile.
+    template <typename Profiled>
+    void run(uint64_t start, uint64_t end, Profiled& profile);
     // The same for one cycle, where the first tile's model is shared with other nodes: `begin`
     // computes inputs and says whether that tile is to get an edge, `finish` comes after it.
-    bool begin(uint64_t t);
-    void finish(uint64_t t);
+    template <typename Profiled>
+    bool begin(uint64_t t, Profiled& profile);
+    template <typename Profiled>
+    void finish(uint64_t t, Profiled& profile);
     // Computes the inputs of cycle t.
-    void exchange(uint64_t t);
+    template <typename Profiled>
+    void exchange(uint64_t t, Profiled& profile);
     void refresh();
     // First cycle from t on in which this node, left alone, could change.
     uint64_t next_event(uint64_t t) const;

@@ -12,13 +12,24 @@ void Partition::add(unsigned number) {
 }
 
 void Partition::run(uint64_t start, uint64_t end, Part part) {
+    NoProfile none;
+    const bool measured = profile && profile->begin();
+    if (measured)
+        run_groups(start, end, part, *profile);
+    else
+        run_groups(start, end, part, none);
+    if (profile) profile->end();
+}
+
+template <typename Profiled>
+void Partition::run_groups(uint64_t start, uint64_t end, Part part, Profiled& profiled) {
     for (const Range& range : ranges_)
         for (unsigned number = range.first; number < range.end; ++number) {
             if (next_[number] >= end) continue;
             Group& group = *group_of_[number];
             if (part == Part::all || group.border == (part == Part::border)) {
                 try {
-                    group.run(start, end);
+                    group.run(start, end, profiled);
                 } catch (const RuleBroken& problem) {
                     fail(problem);
                     group.retire();

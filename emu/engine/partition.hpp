@@ -11,6 +11,7 @@
 #include "group.hpp"
 #include "log.hpp"
 #include "mail.hpp"
+#include "profile.hpp"
 #include "settings.hpp"
 
 namespace supernode {
@@ -33,6 +34,8 @@ class alignas(64) Partition {
     // Runs cycles [start, end) of its groups, or of some of them, skipping what is at rest. A group
     // that breaks a rule ends where it is; the others go on.
     void run(uint64_t start, uint64_t end, Part part);
+    // From now on, measure what windows spend their time on.
+    void measure(unsigned kinds) { profile.emplace(kinds); }
     // First event of its nodes.
     uint64_t next_event() const;
     void fail(const RuleBroken& problem) {
@@ -43,10 +46,14 @@ class alignas(64) Partition {
     uint64_t progress = 0;  // since it was asked last
     uint64_t next = 0;      // the first event, as it was when a window had ended
     std::optional<RuleBroken> broken;
+    std::optional<Profile> profile;
     std::vector<Outbox> outboxes;        // to each partition
     std::vector<Outbox> abroad;          // to each process; one side only is used
 
   private:
+    template <typename Profiled>
+    void run_groups(uint64_t start, uint64_t end, Part part, Profiled& profiled);
+
     struct Range {
         unsigned first, end;
     };

@@ -176,9 +176,10 @@ uint64_t Fabric::run_alone(unsigned thread, uint64_t start, uint64_t limit) {
 }
 
 void Fabric::run_flat(uint64_t start, uint64_t end) {
+    NoProfile none;
     try {
         for (uint64_t t = start; t < end; ++t) {
-            for (auto& node : nodes_) node->exchange(t);
+            for (auto& node : nodes_) node->exchange(t, none);
             flat_->edge(t);
             for (auto& node : nodes_) {
                 node->refresh();

@@ -16,7 +16,6 @@ struct Settings {
     // Processes that share the nodes, and which of them this is.
     uint32_t ranks, rank;
     uint64_t seed;
-    double stall_rate;
     // Stepped cycles without progress after which a wait gives up.
     uint64_t patience;
 };
@@ -31,6 +30,8 @@ struct NodeSpec {
     uint32_t memory_latency;
     uint8_t* memory;
     uint64_t memory_bytes;
+    // Share of cycles in which memory ports refuse requests and hold responses.
+    double stall_rate;
     // Who runs it. Of a node of another process nothing but this and the name matters.
     uint32_t rank, thread;
 };

@@ -29,6 +29,8 @@ from hdl.verilog import Generated, generate
 from .cache import BuildError, Cache, content_key
 from .compiler import compile_objects, link_shared, run_tool
 from .glue import TEMPLATE, render_glue
+from .lanes import SOURCES as LANE_SOURCES
+from .lanes import LaneTile, model_sources
 from .toolchain import Toolchain, find_toolchain
 from .training import COUNT_FLAGS, mode, train, use_flags
 
@@ -43,6 +45,7 @@ Progress = Callable[[str], None]
 ENGINE = Path(__file__).parent / "engine"
 #: Headers for models with waves.
 WAVES = ENGINE / "waves"
+LANES = Path(__file__).parent / "lanes"
 HDL = Path(hdl.__file__ or "").parent
 WAIVERS = HDL / "waivers.vlt"
 TRAINING = Path(__file__).parent / "training.py"
@@ -60,6 +63,8 @@ WAVES_FLAGS = ("--trace-fst", "--trace-max-width", "0", "--trace-max-array", "64
 FAST_FLAGS: tuple[str, ...] = ("-O3",)
 SLOW_FLAGS = ("-O0",)
 FLAT_FLAGS = ("-O1",)
+#: Of lane-parallel models: straight-line code, on which more finds nothing.
+LANE_FLAGS = ("-O1", "-Wno-psabi")
 ENGINE_FLAGS = ("-O3", "-Wall", "-Wextra", "-Werror")
 #: What Verilator's makefiles define for a model with nothing optional in it.
 RUNTIME_DEFINES = tuple(f"-D{name}" for name in (
@@ -149,9 +154,9 @@ class Builder:
         folder = self.cache.entry(f"profile-{kind.name}", key, build)
         self._profiles |= {model_name(tile): folder for tile in tiles}
 
-    def engine(self, tiles: Iterable[Generated]) -> Path:
+    def engine(self, tiles: Iterable[Generated | LaneTile]) -> Path:
         """Return the shared library of an engine that runs ``tiles``, each under its
-        :func:`model_name`.
+        :func:`model_name`; lane-parallel ones beside Verilated ones.
 
         Raises
         ------
@@ -160,9 +165,14 @@ class Builder:
         """
         models = {model_name(tile): tile for tile in tiles}
         objects = [*self._runtime(), *self._engine_objects()]
-        if any(tile.waves for tile in models.values()):
+        verilated = [tile for tile in models.values() if isinstance(tile, Generated)]
+        if any(tile.waves for tile in verilated):
             objects += self._waves_runtime()
-        for tile in models.values():
+        lanes = [tile for tile in models.values() if isinstance(tile, LaneTile)]
+        objects += [path for tile in lanes for path in self._lanes(tile)]
+        if lanes:
+            objects += self._lanes_runtime()
+        for tile in verilated:
             model = self.model(tile)
             objects += [*sorted(model.glob("*.o")), self._glue(tile, model)]
         names = [str(path.relative_to(self.cache.root)) for path in objects]
@@ -208,6 +218,40 @@ class Builder:
                     path.unlink()
 
         return self.cache.entry(f"tile-{tile.name}", key, build)
+
+    def _lanes(self, tile: LaneTile) -> list[Path]:
+        """Objects of a lane-parallel model. The Verilog stands for the tile in their key: it says
+        all that the netlist does."""
+        name, flags = model_name(tile), (*LANE_FLAGS, *self._compiler.march_flags)
+        key = content_key(tile.generated.text, tile.generated.manifest_text(), name, self._tools,
+                          self._compiler.processor, *self._compiler.common_flags, *flags,
+                          (ENGINE / "pins.hpp").read_bytes(),
+                          (Path(__file__).parent / "glue.py").read_bytes(),
+                          *(path.read_bytes() for path in LANE_SOURCES))
+
+        def build(folder: Path) -> None:
+            self._progress(f"building the {tile.generated.name} tile in {tile.lanes} lanes "
+                           "(first time)")
+            for file, text in model_sources(tile, name).items():
+                (folder / file).write_text(text)
+            sources = [(path, [*flags, f"-I{ENGINE}", f"-I{LANES}"])
+                       for path in sorted(folder.glob("*.cpp"))]
+            compile_objects(self._compiler, sources, folder,
+                            what=f"compiling {tile.generated.name} in lanes")
+
+        return sorted(self.cache.entry(f"lanes-{tile.generated.name}", key, build).glob("*.o"))
+
+    def _lanes_runtime(self) -> list[Path]:
+        files, flags = sorted(LANES.glob("*.?pp")), ("-O2", *self._compiler.march_flags)
+        key = content_key(self._tools, self._compiler.processor, *self._compiler.common_flags,
+                          *flags, *(path.read_bytes() for path in files))
+
+        def build(folder: Path) -> None:
+            compile_objects(self._compiler, [(path, flags) for path in files
+                                             if path.suffix == ".cpp"], folder,
+                            what="compiling the runtime of lanes")
+
+        return sorted(self.cache.entry("lanes-runtime", key, build).glob("*.o"))
 
     def _glue(self, tile: Generated, model: Path) -> Path:
         key = content_key(model.name, tile.manifest_text(), TEMPLATE.read_bytes(),
@@ -271,9 +315,11 @@ class Builder:
         return sorted(self.cache.entry("waves", key, build).glob("*.o"))
 
 
-def model_name(tile: Generated) -> str:
+def model_name(tile: Generated | LaneTile) -> str:
     """Name of a tile's model in an engine: tiles of one name and different content can be together
     in one, and equal ones are one model."""
+    if isinstance(tile, LaneTile):
+        return f"{model_name(tile.generated)}x{tile.lanes}"
     ports = {key: tile.manifest[key] for key in ("ports", "interfaces", "views")}
     key = content_key(tile.text, json.dumps(ports))[:8]
     return f"{tile.name}_{key}{'_waves' if tile.waves else ''}"

@@ -10,7 +10,7 @@ import jinja2
 
 from .cache import BuildError
 
-__all__ = ["TEMPLATE", "render_glue"]
+__all__ = ["TEMPLATE", "View", "render_glue"]
 
 TEMPLATE = Path(__file__).parent / "engine" / "tile.cpp.j2"
 
@@ -40,12 +40,12 @@ def render_glue(manifest: dict[str, Any], name: str, *, root_header: str, model_
                                        for name in history)
     direct = re.search(rf"^void (V{name}___024root___eval)\(V\w+\* vlSelf\);$",
                        model_source, re.MULTILINE)
-    views = [_View(manifest, prefix).context() for prefix in manifest["views"]]
+    views = [View(manifest, prefix).context() for prefix in manifest["views"]]
     return template.render(name=name, waves=waves, direct=direct and direct[1], views=views,
                            clock_history=history if clock_only else [])
 
 
-class _View:
+class View:
     """The ports of one tile of a model, as C++ expressions."""
 
     def __init__(self, manifest: dict[str, Any], prefix: str) -> None:

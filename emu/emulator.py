@@ -59,6 +59,9 @@ class EngineBackend:
     threads : int, optional
         Threads that run the nodes; by default one per processor, fewer where that would not pay.
         Results do not depend on it.
+    lanes : int, optional
+        Cards that share a lane-parallel model, or 1 for models made by Verilator; by default what
+        is faster, see :class:`~emu.fabric.Fabric`. Results do not depend on it.
     waves : Waves, optional
         Nodes whose signals are shown, and in which cycles. Results do not depend on it.
     profile : bool
@@ -82,8 +85,8 @@ class EngineBackend:
                  window: int | None = None, seed: int = 0,
                  stall_rate: float | Mapping[int, float] = 0.0,
                  faults: Faults | None = None, event_log: bool = False, flat: bool = False,
-                 skip_idle: bool = True, threads: int | None = None, waves: Waves | None = None,
-                 profile: bool = False,
+                 skip_idle: bool = True, threads: int | None = None, lanes: int | None = None,
+                 waves: Waves | None = None, profile: bool = False,
                  card: Callable[[CardParams], NodeKind] = NodeKind.card,
                  progress: Progress | None = None) -> None:
         if memory_bytes < 4096 or memory_bytes % 4096 or memory_bytes > 1 << 48:
@@ -98,7 +101,8 @@ class EngineBackend:
             kinds, topology.links, latency=[latency[link.tier] for link in topology.links],
             quantum=params.host_quantum, window=window, seed=seed, event_log=event_log,
             skip_idle=skip_idle, memory_bytes=memory_bytes, stall_rate=stall_rate, faults=faults,
-            flat=flat, threads=threads, waves=waves, profile=profile, progress=progress)
+            flat=flat, threads=threads, lanes=lanes, waves=waves, profile=profile,
+            progress=progress)
         for rank in range(topology.cards):
             self._configure(rank, topology.dims(rank, params.router.dims))
         for node in range(topology.cards, topology.nodes):

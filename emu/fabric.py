@@ -36,7 +36,7 @@ from .library import (
     load_engine,
 )
 from .memory import CardMemory
-from .shards import default_threads, share_out
+from .shards import default_lanes, default_threads, share_out
 from .statistics import FabricStatistics, LinkStatistics
 from .waves import Waves
 
@@ -100,8 +100,13 @@ class Fabric:
     threads : int, optional
         Threads that run the nodes; by default one per processor, fewer where that would not pay,
         see :func:`~emu.shards.default_threads`. Results do not depend on it.
+    lanes : int, optional
+        Nodes that share a lane-parallel model of their first tile, 64 to 512, or 1 for models made by
+        Verilator, one per node; by default what is faster, see :func:`~emu.shards.default_lanes`.
+        Results do not depend on it.
     waves : Waves, optional
-        Nodes whose signals are shown, and in which cycles. Results do not depend on it.
+        Nodes whose signals are shown, and in which cycles; these are never in lanes. Results do not
+        depend on it.
     profile : bool
         Measure what time is spent on, for :func:`~emu.profile.profile_of`.
     progress : callable, optional
@@ -122,6 +127,7 @@ class Fabric:
                  seed: int = 0, event_log: bool = False, skip_idle: bool = True,
                  memory_bytes: int = 0, stall_rate: float | Mapping[int, float] = 0.0,
                  faults: Faults | None = None, flat: bool = False, threads: int | None = None,
+                 lanes: int | None = None,
                  waves: Waves | None = None, profile: bool = False,
                  progress: Progress | None = None) -> None:
         self._fabric: int | None = None
@@ -153,7 +159,12 @@ class Fabric:
         self.first_run: float | None = None
         #: Called with the present cycle, some times a second while time passes.
         self.watcher: Callable[[int], None] | None = None
-        engine, made = make(self.kinds, self.links, latency, flat=flat, progress=progress)
+        #: Nodes of each kind that share a model.
+        self.lanes = {kind: 1 if flat or kind.waves else
+                      default_lanes(count, self.threads) if lanes is None else lanes
+                      for kind, count in Counter(self.kinds).items()}
+        engine, made = make(self.kinds, self.links, latency, flat=flat, lanes=self.lanes,
+                            progress=progress)
         self._made = [made[kind] for kind in self.kinds]
         self._library = load_engine(Path(engine))
         self._fabric = self._library.sn_create(Settings(

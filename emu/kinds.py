@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from hdl.topology import Link
 from hdl.verilog import Generated
 
 from .build import Builder, Progress, model_name
+from .lanes import LaneTile
 
 __all__ = ["Made", "NodeKind", "make"]
 
@@ -65,8 +66,12 @@ class Made:
 
 
 def make(kinds: Sequence[NodeKind], links: Sequence[Link], latency: Sequence[int], *, flat: bool,
+         lanes: Mapping[NodeKind, int] | None = None,
          progress: Progress | None) -> tuple[str, dict[NodeKind, Made]]:
     """Build an engine for these nodes; return its file and what became of each kind.
+
+    ``lanes`` says how many nodes of a kind share a model of their first tile: 1, the default, for
+    one that Verilator makes.
 
     Raises
     ------
@@ -93,8 +98,16 @@ def make(kinds: Sequence[NodeKind], links: Sequence[Link], latency: Sequence[int
         return str(builder.engine([design])), made
     for kind, each in tiles.items():
         builder.profile(kind, each)
-    made = {kind: _made(each, tuple(map(model_name, each))) for kind, each in tiles.items()}
-    return str(builder.engine(tile for each in tiles.values() for tile in each)), made
+    sources: dict[NodeKind, list[Generated | LaneTile]] = {
+        kind: [_in_lanes(kind, each[0], (lanes or {}).get(kind, 1)), *each[1:]]
+        for kind, each in tiles.items()}
+    made = {kind: _made(tiles[kind], tuple(map(model_name, each)))
+            for kind, each in sources.items()}
+    return str(builder.engine(tile for each in sources.values() for tile in each)), made
+
+
+def _in_lanes(kind: NodeKind, first: Generated, lanes: int) -> Generated | LaneTile:
+    return first if lanes == 1 else LaneTile(first, kind.tiles[0][1], kind.params, lanes)
 
 
 def _made(tiles: Sequence[Generated], models: tuple[str, ...]) -> Made:

@@ -12,7 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Hashable, Sequence
 
-__all__ = ["WORTH", "default_threads", "share_out"]
+__all__ = ["LANES_FROM", "WORTH", "default_lanes", "default_threads", "share_out"]
 
 #: Node-cycles of a window that make a thread worth its barrier. A barrier costs a microsecond or
 #: two, a node-cycle about as much where a node is a card.
@@ -46,3 +46,16 @@ def default_threads(nodes: int, window: int, processes: int = 1) -> int:
         raise ValueError(f"SUPERNODE_THREADS must be a number of threads from 1, not {said!r}")
     threads = int(said) if said else len(os.sched_getaffinity(0)) // processes
     return max(1, min(threads, nodes * window // WORTH))
+
+
+#: Nodes of a kind per thread from which lanes pay.
+LANES_FROM = 64
+
+
+def default_lanes(nodes: int, threads: int) -> int:
+    """How many of ``nodes`` nodes of one kind share a lane-parallel model if nobody says: the
+    smallest model that holds those of a thread, or 1, no lanes, where these are few."""
+    mine = nodes // threads
+    if mine < LANES_FROM:
+        return 1
+    return next((lanes for lanes in (64, 128) if mine <= lanes), 256)

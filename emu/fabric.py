@@ -101,9 +101,9 @@ class Fabric:
         Threads that run the nodes; by default one per processor, fewer where that would not pay,
         see :func:`~emu.shards.default_threads`. Results do not depend on it.
     lanes : int, optional
-        Nodes that share a lane-parallel model of their first tile, 64 to 512, or 1 for models made by
-        Verilator, one per node; by default what is faster, see :func:`~emu.shards.default_lanes`.
-        Results do not depend on it.
+        Nodes that share a lane-parallel model of their first tile, 64 to 512, or 1 for models made
+        by Verilator, one per node; by default what is faster, see
+        :func:`~emu.shards.default_lanes`. Results do not depend on it.
     waves : Waves, optional
         Nodes whose signals are shown, and in which cycles; these are never in lanes. Results do not
         depend on it.

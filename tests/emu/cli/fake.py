@@ -77,7 +77,7 @@ class FakeSuperNode:
 
     @property
     def backend(self) -> Any:
-        return SimpleNamespace(statistics=self._statistics, replays=lambda: 3)
+        return SimpleNamespace(statistics=self._statistics, replays=lambda: 3, fabric=None)
 
     def _statistics(self) -> Any:
         return SimpleNamespace(card_cycles_per_s=16000.0, stepped_card_cycles_per_s=4000.0)

@@ -160,7 +160,7 @@ def test_a_disk_that_fills_up_leaves_neither_drawing_nor_json(
         capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     outcome = invoke(capsys, f"topology ring:4 --svg {tmp_path / 'x.svg'} "
                              f"--json {tmp_path / 'x.json'}")
     assert outcome.status == 1

@@ -102,7 +102,9 @@ def dimension_shape(topology: Topology, params: CardParams, ranks: tuple[int, ..
         fewest = min(fewest or need, need)
         for slices in _SLICES if count and factors else _SLICES[:1]:
             commands = slices * 3 * sum(factor - 1 for factor in factors)
-            if slices * need > counters or (commands > entries and best is not None):
+            # Half of the counters at the most, for others that are under way or have failed.
+            if slices * need > (counters if slices == 1 else counters // 2) or (
+                    commands > entries and best is not None):
                 break
             parts = slices_of(count, _numbered(ways), slices, granule=granule, rails=params.rails)
             cycles, order = _run(params, stages, parts, count * item_size / slices)

@@ -92,6 +92,20 @@ def test_both_algorithms_are_bit_exact_when_lists_do_not_fit_and_counters_are_fe
         assert arrays[card].read().tobytes() == values.tobytes()
 
 
+def test_cards_with_two_rails_use_both():
+    params = CardParams(router=RouterParams(rails=2), nic=NicParams(mtu=256, counters=16))
+    supernode = machine("torus:2x2x2", params=params, seed=8)
+    rng = np.random.default_rng(8)
+    inputs = [random_values(rng, 3000, "f32") for _ in range(8)]
+    arrays = [supernode.malloc(3000, "f32", card).write(inputs[card]) for card in range(8)]
+    handle = supernode.allreduce(arrays)
+    handle.wait()
+    assert {part.rail for part in handle.schedule.slices} == {0, 1}
+    wanted = reference(handle.schedule, [inputs[card] for card in handle.order], "f32")
+    for card, values in zip(handle.order, wanted, strict=True):
+        assert arrays[card].read().tobytes() == values.tobytes()
+
+
 def test_a_group_that_is_no_box_is_summed_by_the_ring():
     supernode = machine("torus:2x2x2", params=CUBE)
     arrays = [supernode.malloc(8, "f32", card) for card in (0, 1, 6)]

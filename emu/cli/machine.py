@@ -21,7 +21,7 @@ from .meter import Meter, meter
 from .options import common, threads_option
 from .output import Screen
 from .plan import Plan
-from .profile import Timeline, profile_option, tell_profile
+from .profile import Timeline, profile_option, profile_values, tell_profile
 from .status import status_line
 from .waves import tell_waves, waves, waves_options
 
@@ -175,8 +175,10 @@ class Machine:
             return {}
         self.timeline.close("verify", _fabric(machine))
         card_cycles, stepped = rates(machine)
-        return {"profile": tell_profile(self.screen, self.timeline, _fabric(machine), {
-            "card_cycles_per_s": card_cycles, "stepped_card_cycles_per_s": stepped})}
+        values = profile_values(self.timeline, _fabric(machine), {
+            "card_cycles_per_s": card_cycles, "stepped_card_cycles_per_s": stepped})
+        tell_profile(self.screen, values)
+        return {"profile": values}
 
 
 def _fabric(machine: SuperNode) -> Fabric:

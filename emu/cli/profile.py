@@ -13,7 +13,7 @@ from .output import Screen
 if TYPE_CHECKING:
     from emu.fabric import Fabric
 
-__all__ = ["Timeline", "profile_option", "tell_profile"]
+__all__ = ["Timeline", "profile_option", "profile_values", "tell_profile"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -45,26 +45,29 @@ class Timeline:
         self._wall, self._engine = wall, engine
 
 
-def tell_profile(screen: Screen, timeline: Timeline, fabric: Fabric,
-                 rates: dict[str, float]) -> dict[str, Any]:
-    """Print where time went; return the JSON of it. ``rates`` are those of the run."""
+def profile_values(timeline: Timeline, fabric: Fabric,
+                   rates: dict[str, float]) -> dict[str, Any]:
+    """Where time went, as JSON has it. ``rates`` are those of the run."""
     from emu.profile import profile_of
 
     found = profile_of(fabric)
     parts = {**timeline.seconds, **found.work}
     total = sum(parts.values()) + sum(tile.seconds for tile in found.tiles.values())
-    total = total or 1.0
-    rows = [(f"tile: {name}", tile.seconds, f"{tile.evaluations:,}", f"{tile.ns:,.0f}")
-            for name, tile in found.tiles.items()]
-    rows += [(name, seconds, "", "") for name, seconds in parts.items()]
-    rows.sort(key=lambda row: -row[1])
-    screen.table("where time went", ("", "seconds", "share", "evaluations", "ns each"),
-                 [(name, f"{seconds:.3f}", f"{seconds / total:.1%}", *more)
-                  for name, seconds, *more in rows])
-    screen.line(f"{found.skipped:.1%} of the cycles of nodes were skipped")
     return {
         "wall_s": total, "engine_s": found.seconds, "parts": parts,
-        "tiles": {name: {"seconds": tile.seconds, "share": tile.seconds / total,
+        "tiles": {name: {"seconds": tile.seconds, "share": tile.seconds / total if total else 0.0,
                          "evaluations": tile.evaluations, "ns": tile.ns}
                   for name, tile in found.tiles.items()},
         "skipped": found.skipped, "windows": found.windows, **rates}
+
+
+def tell_profile(screen: Screen, values: dict[str, Any]) -> None:
+    """Print what :func:`profile_values` returned."""
+    total = values["wall_s"] or 1.0
+    rows = [(f"tile: {name}", tile["seconds"], f"{tile['evaluations']:,}", f"{tile['ns']:,.0f}")
+            for name, tile in values["tiles"].items()]
+    rows += [(name, seconds, "", "") for name, seconds in values["parts"].items()]
+    screen.table("where time went", ("", "seconds", "share", "evaluations", "ns each"),
+                 [(name, f"{seconds:.3f}", f"{seconds / total:.1%}", *more)
+                  for name, seconds, *more in sorted(rows, key=lambda row: -row[1])])
+    screen.line(f"{values['skipped']:.1%} of the cycles of nodes were skipped")

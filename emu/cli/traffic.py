@@ -15,6 +15,7 @@ from .meter import meter
 from .options import common, threads_option
 from .output import OUTPUT, OutputFile, Screen
 from .plan import Plan, Workload
+from .profile import Timeline, profile_option, profile_values, tell_profile
 from .status import status_line
 from .waves import tell_waves, waves_options
 from .waves import waves as wanted_waves
@@ -52,13 +53,14 @@ _COLUMNS = ("offered", "accepted", "accepted_min", "latency_mean", "latency_p50"
               help="Plot the curve of a sweep; needs matplotlib.")
 @link_options
 @waves_options
+@profile_option
 @threads_option
 @common
 def traffic(topology: str, pattern: str, rate: float | None, cycles: int | None,
             packet_flits: str, sweep: bool, resolution: float, adaptive: bool | None,
             csv: OutputFile | None, svg: OutputFile | None, link: str | None, ber: float,
-            fail: Sequence[str], waves: str | None, waves_dir: str, threads: int | None,
-            preset: str, seed: int, json_output: Any) -> Plan:
+            fail: Sequence[str], waves: str | None, waves_dir: str, profile: bool,
+            threads: int | None, preset: str, seed: int, json_output: Any) -> Plan:
     """Load a network with synthetic traffic: verified packets, latency and accepted rate."""
     from emu import traffic as load
     from emu.traffic.measure import Method
@@ -71,9 +73,10 @@ def traffic(topology: str, pattern: str, rate: float | None, cycles: int | None,
     if svg is not None and not sweep:
         raise click.BadParameter("there is no curve to plot: accepted with --sweep",
                                  param_hint="--svg")
-    if waves is not None and sweep:
-        raise click.BadParameter("a sweep is many runs: accepted without --sweep",
-                                 param_hint="--waves")
+    for option, given in (("--waves", waves is not None), ("--profile", profile)):
+        if given and sweep:
+            raise click.BadParameter("a sweep is many runs: accepted without --sweep",
+                                     param_hint=option)
     with usage("--topology"):
         shape = topologies.parse(topology)
     shown = wanted_waves(waves, waves_dir, shape)
@@ -107,17 +110,27 @@ def traffic(topology: str, pattern: str, rate: float | None, cycles: int | None,
         with usage():
             return load.network_kinds(shape, params, card)
 
+    timeline, profiles = Timeline(), list[dict[str, Any]]()
+
     def measure(offered: float) -> Result:
+        timeline.begin()
         with usage(), status_line(f"starting {title}") as progress:
             network = load.TrafficNetwork(shape, params, card, seed=seed, faults=broken,
-                                          threads=threads, waves=shown, progress=progress)
+                                          threads=threads, waves=shown, profile=profile,
+                                          progress=progress)
         try:
             with tell_waves(screen, shown, lambda: network.fabric), \
                     meter(title, lambda: network.fabric) as live:
                 live.expect(method.planned, "about")
-                return load.measure(
+                timeline.close("build", network.fabric)
+                result = load.measure(
                     network, load.Load(flows, offered, sizes, seed), method,
                     progress=lambda doing: live.rename(f"{title}, rate {offered:g}: {doing}"))
+            if profile:
+                timeline.close("python", network.fabric)
+                profiles.append(profile_values(timeline, network.fabric,
+                                               {"cycles_per_s": result.cycles_per_s}))
+            return result
         finally:
             network.close()
 
@@ -139,7 +152,10 @@ def traffic(topology: str, pattern: str, rate: float | None, cycles: int | None,
         else:
             (result,), (point,) = results, points
             _tell(screen, result)
-            screen.result({**point, "preset": preset})
+            for values in profiles:
+                tell_profile(screen, values)
+            screen.result({**point, "preset": preset,
+                           **{"profile": each for each in profiles}})
         _judge(results)
 
     return Plan(kinds, run)

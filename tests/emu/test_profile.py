@@ -1,4 +1,4 @@
-"""A profile accounts for all of the time, counts what was counted otherwise, and changes nothing."""
+"""A profile accounts for all of the time, counts what was counted before, and changes nothing."""
 
 from __future__ import annotations
 

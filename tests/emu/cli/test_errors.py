@@ -67,6 +67,7 @@ USAGE = [
     ("run allreduce --topology ring:2 --waves 1@5-9 --waves-dir /dev/null/w",
      ["'/dev/null/w'", "--waves-dir"]),
     ("traffic --topology ring:4 --sweep --waves 1@5-9", ["--waves", "--sweep"]),
+    ("traffic --topology ring:4 --sweep --profile", ["--profile", "--sweep"]),
     ("run gemm --topology ring:1 --m 4 --n 4", ["--k"]),
     ("run gemm --topology ring:1 --m -1 --n 4 --k 4", ["-1", "x>=0"]),
     ("run gemm --topology ring:1 --m 4 --n 4 --k 4 --a-format f32", ["'f32'", "e4m3", "e5m2"]),

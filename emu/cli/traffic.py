@@ -155,7 +155,7 @@ def traffic(topology: str, pattern: str, rate: float | None, cycles: int | None,
             for values in profiles:
                 tell_profile(screen, values)
             screen.result({**point, "preset": preset,
-                           **{"profile": each for each in profiles}})
+                           **({"profile": profiles[0]} if profiles else {})})
         _judge(results)
 
     return Plan(kinds, run)

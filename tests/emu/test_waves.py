@@ -110,6 +110,10 @@ def test_a_sleep_shows_empty_inputs_from_its_first_cycle_on(shown):
         assert not [cycle for cycle, word in words.items()
                     if word >> strobe & 1 and cycle not in awake]
         assert any(word >> strobe & 1 for word in words.values())
+    # A register write leaves the tile asleep: only the picture of its sleep takes it back.
+    driven = {cycle for cycle, level in by_cycle(signal(path, "$rootio.host__valid")).items()
+              if level}
+    assert driven and driven <= awake
 
 
 def test_a_file_that_is_not_whole_is_known(shown, tmp_path):

@@ -163,6 +163,22 @@ class Builder:
         BuildError
             If a tool fails or the cache cannot be written.
         """
+        objects = self.objects(tiles)
+        names = [str(path.relative_to(self.cache.root)) for path in objects]
+        key = content_key(self._tools, *names)
+        folder = self.cache.entry("engine", key, lambda partial: link_shared(
+            self._compiler, objects, partial / "engine.so",
+            COUNT_FLAGS if self._counting else ()))
+        return folder / "engine.so"
+
+    def objects(self, tiles: Iterable[Generated | LaneTile]) -> list[Path]:
+        """Return what an engine of ``tiles`` is linked of.
+
+        Raises
+        ------
+        BuildError
+            If a tool fails or the cache cannot be written.
+        """
         models = {model_name(tile): tile for tile in tiles}
         objects = [*self._runtime(), *self._engine_objects()]
         verilated = [tile for tile in models.values() if isinstance(tile, Generated)]
@@ -175,12 +191,7 @@ class Builder:
         for tile in verilated:
             model = self.model(tile)
             objects += [*sorted(model.glob("*.o")), self._glue(tile, model)]
-        names = [str(path.relative_to(self.cache.root)) for path in objects]
-        key = content_key(self._tools, *names)
-        folder = self.cache.entry("engine", key, lambda partial: link_shared(
-            self._compiler, objects, partial / "engine.so",
-            COUNT_FLAGS if self._counting else ()))
-        return folder / "engine.so"
+        return objects
 
     def model(self, tile: Generated) -> Path:
         """Return the folder with the objects of a tile's model."""

@@ -375,16 +375,14 @@ class _Lowering:
 
     def _part(self, cell: _nir.Part) -> list[int]:
         bits, offset = list(self.value(cell.value)), self.value(cell.offset)
-        fill = bits[-1] if cell.value_signed and bits else FALSE
         # The largest shift first: what is left to choose from gets shorter.
         for place in reversed(range(len(offset))):
             step = cell.stride << place
             needed = cell.width + ((1 << place) - 1) * cell.stride
-            bits += [fill] * max(0, min(needed + step, len(bits) + needed) - len(bits))
-            moved = (bits[step:step + needed] + [fill] * needed)[:needed]
-            kept = (bits + [fill] * needed)[:needed]
-            bits = self.choose(offset[place], moved, kept)
-        return (bits + [fill] * cell.width)[:cell.width]
+            bits += [FALSE] * needed
+            bits = self.choose(offset[place], (bits[step:] + [FALSE] * needed)[:needed],
+                               bits[:needed])
+        return (bits + [FALSE] * cell.width)[:cell.width]
 
     def _matches(self, value: Sequence[int], patterns: Sequence[str]) -> int:
         graph = self._graph

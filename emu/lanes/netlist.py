@@ -61,6 +61,9 @@ def _check(cell: _nir.Cell, name: str, top: _nir.Top) -> None:
         refuse(f"a cell {type(cell).__name__}")
     if isinstance(cell, _nir.Operator) and cell.operator not in _OPERATORS:
         refuse(f"an operator {cell.operator}")
+    if isinstance(cell, _nir.Part) and cell.value_signed:
+        # Verilog and Amaranth do not agree on what lies beyond its end.
+        refuse("a part of a signed value at a variable offset")
     if isinstance(cell, (_nir.FlipFlop, _nir.SyncWritePort, _nir.SyncReadPort)):
         start, _ = top.ports_i["clk"]
         if cell.clk != _nir.Net.from_cell(0, start) or cell.clk_edge != "pos":

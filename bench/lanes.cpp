@@ -148,7 +148,7 @@ class Lane {
             const bool full = format.control_bits(one) & format.strobe;
             expect(full == bool(format.control_bits(other) & format.strobe), t, "strobe of link", port);
             if (full)
-                expect(!std::memcmp(one, other, 4 * format.words), t, "word of link", port);
+                equal(one, other, 32 * format.words, t, "word of link", port);
         }
         for (unsigned port = 0; port < alone_.reads.size(); ++port) {
             const ReadPins &one = alone_.reads[port], &other = lane_.reads[port];
@@ -160,8 +160,7 @@ class Lane {
             expect(*one.valid == *other.valid, t, "valid of write port", port);
             const unsigned bits = one.index.first + one.index.width;
             if (*one.valid)
-                expect(!std::memcmp(one.request, other.request, (bits + 7) / 8), t,
-                       "request of write port", port);
+                equal(one.request, other.request, bits, t, "request of write port", port);
         }
         if (alone_.host.valid) {
             const HostPins &one = alone_.host, &other = lane_.host;
@@ -194,6 +193,13 @@ class Lane {
     void set_control(std::vector<uint32_t>& word, uint64_t control) const {
         word[alone_.link_format.payload_words] = uint32_t(control);
         word[alone_.link_format.payload_words + 1] = uint32_t(control >> 32);
+    }
+    void equal(const uint32_t* one, const uint32_t* other, unsigned bits, uint64_t t,
+               const char* what, unsigned port) const {
+        for (unsigned bit = 0; bit < bits; ++bit)
+            if ((one[bit / 32] ^ other[bit / 32]) >> bit % 32 & 1)
+                expect(false, t, (std::string("bit ") + std::to_string(bit) + " of the " + what).c_str(),
+                       port);
     }
     void expect(bool holds, uint64_t t, const char* what, unsigned port) const {
         if (holds) return;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -20,7 +20,7 @@ from .fabric import PATIENCE, EngineError, Fabric
 from .faults import Faults
 from .flows import channels_of, flow_format
 from .kinds import NodeKind
-from .library import Outcome
+from .library import EventKind, Outcome
 from .report import memory_facts, stuck_report
 from .statistics import LinkStatistics, Statistics
 from .tables import write_switch_tables
@@ -50,8 +50,8 @@ class EngineBackend:
         ``seed``.
     faults : Faults, optional
         What goes wrong on links, at random from ``seed``.
-    event_log : bool
-        Record what :meth:`event_log` returns.
+    event_log : bool or collection of EventKind
+        Record what :meth:`event_log` returns: everything, or events of these kinds.
     flat : bool
         Run the whole fabric as one Verilog design: cards only, slow to build, equal in every event.
     skip_idle : bool
@@ -84,9 +84,9 @@ class EngineBackend:
     def __init__(self, topology: Topology, params: CardParams, *, memory_bytes: int = 64 << 20,
                  window: int | None = None, seed: int = 0,
                  stall_rate: float | Mapping[int, float] = 0.0,
-                 faults: Faults | None = None, event_log: bool = False, flat: bool = False,
-                 skip_idle: bool = True, threads: int | None = None, lanes: int | None = None,
-                 waves: Waves | None = None, profile: bool = False,
+                 faults: Faults | None = None, event_log: bool | Collection[EventKind] = False,
+                 flat: bool = False, skip_idle: bool = True, threads: int | None = None,
+                 lanes: int | None = None, waves: Waves | None = None, profile: bool = False,
                  card: Callable[[CardParams], NodeKind] = NodeKind.card,
                  progress: Progress | None = None) -> None:
         if memory_bytes < 4096 or memory_bytes % 4096 or memory_bytes > 1 << 48:

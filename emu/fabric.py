@@ -8,9 +8,10 @@ from __future__ import annotations
 import ctypes
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from .library import (
     LINK_COUNTS,
     NEVER,
     Condition,
+    EventKind,
     Field,
     FlowFormat,
     LinkSpec,
@@ -84,8 +86,8 @@ class Fabric:
         of a link, or a quantum without links. Results do not depend on it.
     seed : int
         Of memory stalls and faults.
-    event_log : bool
-        Record what :meth:`event_log` returns.
+    event_log : bool or collection of EventKind
+        Record what :meth:`event_log` returns: everything, or events of these kinds.
     skip_idle : bool
         Leave out tiles that cannot change. Results do not depend on it.
     memory_bytes : int
@@ -124,10 +126,10 @@ class Fabric:
 
     def __init__(self, kinds: Sequence[NodeKind], links: Sequence[Link], *,
                  latency: Sequence[int], quantum: int = 64, window: int | None = None,
-                 seed: int = 0, event_log: bool = False, skip_idle: bool = True,
-                 memory_bytes: int = 0, stall_rate: float | Mapping[int, float] = 0.0,
-                 faults: Faults | None = None, flat: bool = False, threads: int | None = None,
-                 lanes: int | None = None,
+                 seed: int = 0, event_log: bool | Collection[EventKind] = False,
+                 skip_idle: bool = True, memory_bytes: int = 0,
+                 stall_rate: float | Mapping[int, float] = 0.0, faults: Faults | None = None,
+                 flat: bool = False, threads: int | None = None, lanes: int | None = None,
                  waves: Waves | None = None, profile: bool = False,
                  progress: Progress | None = None) -> None:
         self._fabric: int | None = None
@@ -137,7 +139,7 @@ class Fabric:
         shown = waves.nodes if waves else ()
         self.kinds = tuple(replace(kind, waves=True) if node in shown else kind
                            for node, kind in enumerate(kinds))
-        self.links = tuple(links)
+        self.links, self.latency = tuple(links), tuple(latency)
         smallest = min(latency, default=quantum)
         window = smallest if window is None else window
         if not 1 <= window <= smallest:
@@ -154,23 +156,26 @@ class Fabric:
         self.threads = 1 if flat else max(1, min(threads, len(self.kinds)))
         faults = faults or Faults()
         outages = faults.outages_of(self.links)
+        events = EventKind if event_log is True else event_log or ()
         self._wall = 0.0
         #: When time passed first since this was ``None``, on the clock of ``time.perf_counter``.
         self.first_run: float | None = None
         #: Called with the present cycle, some times a second while time passes.
         self.watcher: Callable[[int], None] | None = None
+        #: Gets, likewise, the events of the time that has passed, so that they do not pile up.
+        self.listener: Callable[[np.ndarray], None] | None = None
         #: Nodes of each kind that share a model.
         self.lanes = {kind: 1 if flat or kind.waves else
-                      default_lanes(count, self.threads) if lanes is None else lanes
-                      for kind, count in Counter(self.kinds).items()}
+                       default_lanes(count, self.threads) if lanes is None else lanes
+                       for kind, count in Counter(self.kinds).items()}
         engine, made = make(self.kinds, self.links, latency, flat=flat, lanes=self.lanes,
                             progress=progress)
         self._made = [made[kind] for kind in self.kinds]
         self._library = load_engine(Path(engine))
         self._fabric = self._library.sn_create(Settings(
             nodes=len(self.kinds), window=window, quantum=quantum, flat=flat, skip_idle=skip_idle,
-            event_log=event_log, threads=self.threads, ranks=1, rank=0, seed=seed % (1 << 64),
-            patience=PATIENCE))
+            event_log=sum(1 << kind for kind in events), threads=self.threads, ranks=1, rank=0,
+            seed=seed % (1 << 64), patience=PATIENCE))
         self._memories: list[CardMemory | None] = []
         self._names: list[str] = []
         self._alike: Counter[str] = Counter()
@@ -266,6 +271,8 @@ class Fabric:
             self._wall += time.perf_counter() - start
             if self.watcher is not None:
                 self.watcher(self.cycle)
+            if self.listener is not None:
+                self.listener(self._events(self._library.sn_log_take))
         if outcome is Outcome.FAILED:
             raise EngineError(self._library.sn_error(fabric).decode())
         return outcome
@@ -418,9 +425,17 @@ class Fabric:
 
     def event_log(self) -> np.ndarray:
         """Everything that happened on the boundaries of the nodes, as :data:`~emu.library.EVENT`
-        records sorted by cycle, node, port and kind; empty unless it was asked for."""
+        records sorted by cycle, node, port and kind; empty unless it was asked for. A listener has
+        got what it would hold."""
+        return self._events(self._library.sn_log)
+
+    def activity(self, node: int) -> tuple[str, ...]:
+        """Names of the words of a node's activity: their places are the ports of such events."""
+        return self._made[node].activity
+
+    def _events(self, function: Callable[..., Any]) -> np.ndarray:
         start = ctypes.c_void_p()
-        count = self._library.sn_log(self._open(), start)
+        count = function(self._open(), start)
         if not count:
             return np.zeros(0, EVENT)
         raw = (ctypes.c_char * (count * EVENT.itemsize)).from_address(start.value or 0)

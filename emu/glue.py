@@ -8,7 +8,10 @@ from typing import Any
 
 import jinja2
 
+from hdl.layouts import PacketHeader, field_slices
+
 from .cache import BuildError
+from .library import HEADER
 
 __all__ = ["TEMPLATE", "View", "render_glue"]
 
@@ -69,6 +72,8 @@ class View:
                          "pins": self._stream(entry["ports"])} for entry in self._of("stream")],
             "idle": self._pin(self._ports[f"{self._prefix}idle"]["name"], "u8"),
             "wake": self._pin(self._ports[f"{self._prefix}wake"]["name"], "u64"),
+            "activity": [self._activity(port) for entry in self._of("activity")
+                         for port in entry["ports"].values()],
             "inputs": [self._value(port) for port in self._ports.values()
                        if port["direction"] == "in" and port["role"].startswith(self._prefix)
                        and port["name"] not in bound
@@ -131,6 +136,13 @@ class View:
         return ", ".join((self._pin(ports["payload"], "u64"), self._pin(ports["valid"], "u8"),
                           self._pin(ports["ready"], "u8")))
 
+    def _activity(self, name: str) -> str:
+        width = self._names[name]["width"]
+        kind = next((kind for limit, kind in _NARROW if width <= limit), None)
+        if kind is None:
+            raise BuildError(f"port {name} has {width} bits: a word of activity has at most 64")
+        return f"{self._address(name, kind)}, {int(kind[1:]) // 8}"
+
     def _value(self, port: dict[str, Any]) -> dict[str, Any]:
         width = port["width"]
         kind = next((kind for limit, kind in _NARROW if width <= limit), "wide")
@@ -154,8 +166,18 @@ class View:
 
         controls = [field for field in fields if field not in ("payload", "crc")]
         values = [(self._names[name]["width"] + 31) // 32, payload // 32, mask("strobe"),
-                  mask("kind"), mask("valid"), mask("head", "tail", "poison", "vc"),
+                  mask("kind"), mask("valid"), mask("head"), mask("head", "tail", "poison", "vc"),
                   mask("credit"),
                   mask("credit_vc", "freed"), mask("acks"), mask("ack"), mask(*controls)]
-        return ", ".join(f"{value}u" if at < 2 else f"{value:#x}ull"
-                         for at, value in enumerate(values))
+        header = ", ".join(f"{{{{{first}, {width}}}, {to}}}"
+                           for first, width, to in _header_moves(payload))
+        return ", ".join([*(f"{value}u" if at < 2 else f"{value:#x}ull"
+                            for at, value in enumerate(values)), f"{{{header}}}"])
+
+
+def _header_moves(payload: int) -> list[tuple[int, int, int]]:
+    """First bit and width of the fields of :data:`~emu.library.HEADER` in a head flit of
+    ``payload`` bits, and their place there; fields beyond the flit are left out."""
+    places = field_slices(PacketHeader)
+    moves = [(*places[str(name)], field.offset) for name, field in HEADER]
+    return [move for move in moves if move[0] + move[1] <= payload]

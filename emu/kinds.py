@@ -63,6 +63,8 @@ class Made:
     memory: bool
     #: Names of the streams between tiles, in the engine's order.
     streams: tuple[str, ...]
+    #: Names of the words of activity, in the engine's order.
+    activity: tuple[str, ...]
 
 
 def make(kinds: Sequence[NodeKind], links: Sequence[Link], latency: Sequence[int], *, flat: bool,
@@ -116,4 +118,6 @@ def _made(tiles: Sequence[Generated], models: tuple[str, ...]) -> Made:
     return Made(models, ports=sum(entry["kind"] == "link" for entry in first),
                 memory=any(entry["kind"] in ("read", "write") for entry in interfaces),
                 streams=tuple(dict.fromkeys(entry["path"] for entry in interfaces
-                                            if entry["kind"] == "stream")))
+                                            if entry["kind"] == "stream")),
+                activity=tuple(name for entry in interfaces if entry["kind"] == "activity"
+                               for name in entry["ports"]))

@@ -8,9 +8,12 @@ from enum import IntEnum
 from pathlib import Path
 
 import numpy as np
+from amaranth.lib.data import StructLayout
 
-__all__ = ["EVENT", "FLOW_PACKET", "LINK_COUNTS", "NEVER", "Condition", "EventKind", "Field",
-           "FlowFormat", "LinkSpec", "NodeSpec", "NodeStatus", "Outcome", "Settings",
+from hdl.layouts import PacketHeader
+
+__all__ = ["EVENT", "FLOW_PACKET", "HEADER", "LINK_COUNTS", "NEVER", "Condition", "EventKind",
+           "Field", "FlowFormat", "LinkSpec", "NodeSpec", "NodeStatus", "Outcome", "Settings",
            "TileStatus", "load_engine"]
 
 #: A cycle that does not come.
@@ -103,9 +106,16 @@ class EventKind(IntEnum):
     CORRUPT = 8
     LOST = 9
     SIGNAL = 10
+    HEADER = 11
+    ACTIVITY = 12
 
 
-#: One record of the event log. ``port`` is a link port, a memory port, or the number of a stream.
+#: What the event log keeps of a packet's header: ``value`` is the first half, ``digest`` the other.
+#: With flits of 16 B, it is only what is in the first of a header's two.
+HEADER = StructLayout({name: PacketHeader.as_shape()[name].shape for name in (
+    "dst", "src", "length", "op", "slot", "status", "rail", "address", "tag")})
+#: One record of the event log. ``port`` is a link port, a memory port, or the number of a stream or
+#: of a word of activity.
 EVENT = np.dtype([("cycle", "<u8"), ("node", "<u4"), ("port", "<u2"), ("kind", "<u2"),
                   ("value", "<u8"), ("digest", "<u8")])
 #: What a directed link has carried.
@@ -148,6 +158,7 @@ _FUNCTIONS = {
     "sn_error_bits": (c_int, [_FABRIC, c_uint32, c_uint32, c_uint64, c_void_p]),
     "sn_exercise": (None, [_FABRIC, c_uint32, c_uint32, c_uint64]),
     "sn_log": (c_uint64, [_FABRIC, POINTER(c_void_p)]),
+    "sn_log_take": (c_uint64, [_FABRIC, POINTER(c_void_p)]),
 }
 
 

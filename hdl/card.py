@@ -59,7 +59,9 @@ class NetworkTile(wiring.Component):
         m.d.sync += [node.eq(self.config.node), memory_bytes.eq(self.config.memory_bytes)]
         m.d.comb += [nic.now.eq(self.now), nic.node.eq(node), nic.memory_bytes.eq(memory_bytes),
                      router.node.eq(self.config.node), router.dims.eq(self.config.dims),
-                     router.now.eq(self.now), nic.status.eq(router.status)]
+                     router.now.eq(self.now), nic.status.eq(router.status),
+                     self.activity.commands.eq(nic.commands), self.activity.queues.eq(nic.queues),
+                     self.activity.starved.eq(router.starved)]
         if params.router.table_bits:
             connect(m, nic.table, router.table)
 
@@ -69,6 +71,7 @@ class NetworkTile(wiring.Component):
             m.d.comb += [
                 nic.locals[index].rx.eq(router.locals[index].tx), nic.locals[index].up.eq(1),
                 router.locals[index].rx.eq(nic.locals[index].tx), router.locals[index].up.eq(1)]
+            m.d.comb += self.activity.rails[index].eq(nic.activity[index])
             connect(m, nic.memory[index].tx_read, flipped(self.memory[index].tx_read))
             connect(m, nic.memory[index].rx_read, flipped(self.memory[index].rx_read))
             connect(m, nic.memory[index].write, flipped(self.memory[index].write))

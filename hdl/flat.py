@@ -79,7 +79,8 @@ def _network_view(params: CardParams) -> wiring.Signature:
         "memory": Out(RailMemorySignature(params.link.flit_bytes)).array(params.rails),
         "gemm": Out(ObservedStream(stream.Signature(GemmRequest))),
         "done": Out(ObservedStream(stream.Signature(GemmDone))),
-        "idle": Out(1), "wake": Out(CYCLE_BITS)})
+        "idle": Out(1), "wake": Out(CYCLE_BITS),
+        "activity": NetworkSignature(params).members["activity"]})
 
 
 def _compute_view(params: CardParams) -> wiring.Signature:
@@ -88,7 +89,8 @@ def _compute_view(params: CardParams) -> wiring.Signature:
         "memory_bytes": In(ADDRESS_BITS + 1),
         "read": Out(MemoryReadSignature(flit_bytes)).array(params.compute.read_ports),
         "write": Out(MemoryWriteSignature(flit_bytes)),
-        "idle": Out(1), "wake": Out(CYCLE_BITS)})
+        "idle": Out(1), "wake": Out(CYCLE_BITS),
+        "activity": ComputeSignature(params).members["activity"]})
 
 
 class FlatFabric(wiring.Component):

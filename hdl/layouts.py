@@ -11,6 +11,7 @@ Formats
 ``Command``         64 B in a command ring or through the doorbell window
 ``Descriptor``      128 B in memory: one GEMM
 ``Completion``      32 B in the completion ring
+``…Activity``       what a tile is doing, for whoever looks on
 """
 
 import enum as py_enum
@@ -25,10 +26,11 @@ from .params import LinkParams
 
 __all__ = [
     "ADDRESS_BITS", "CYCLE_BITS", "NODE_BITS", "NO_COUNTER",
-    "Accumulate", "Command", "CommandFlags", "Completion", "DType", "Descriptor", "Format",
-    "GlobalAddress", "LinkFault", "LinkKind", "LinkStatus", "Op", "PacketFlags", "PacketHeader",
-    "PacketOp", "ReduceOp", "RouteEntry", "RouteLevel", "RouteWrite", "Status", "field_slices",
-    "flit", "link_word", "pack", "unpack",
+    "Accumulate", "Command", "CommandActivity", "CommandFlags", "Completion", "DType", "Descriptor",
+    "EndedCommand", "Format", "GemmActivity", "GemmPhase", "GlobalAddress", "LinkFault", "LinkKind",
+    "LinkStatus", "Op", "PacketFlags", "PacketHeader", "PacketOp", "RailActivity", "ReduceOp",
+    "ReplyState", "RouteEntry", "RouteLevel", "RouteWrite", "RxState", "StartedCommand", "Status",
+    "TxState", "field_slices", "flit", "link_word", "pack", "queue_activity", "unpack",
 ]
 
 #: Offset within a card's memory.
@@ -422,6 +424,116 @@ class Completion(data.Struct):
     #: Cycle at which it was complete.
     ended: CYCLE_BITS
     reserved1: 48
+
+
+class StartedCommand(data.Struct):
+    """The command that was started last."""
+
+    #: Turns over with every command.
+    turn: 1
+    queue: 4
+    slot: 4
+    op: Op
+    tag: 16
+
+
+class EndedCommand(data.Struct):
+    """The command that was completed last."""
+
+    #: Turns over with every command.
+    turn: 1
+    failed: 1
+    slot: 4
+
+
+class CommandActivity(data.Struct):
+    """Registers that are written in the cycles of a command's stamps ``started`` (of a GEMM, that
+    of its dispatch) and ``ended``, and so show them one cycle later."""
+
+    started: StartedCommand
+    ended: EndedCommand
+
+
+def queue_activity(queues: int) -> data.StructLayout:
+    """Layout of what the heads of ``queues`` command queues wait for: a counter, earlier commands
+    of their queue (a fence), or room: a slot, or the register before their rail or compute."""
+    return data.StructLayout({name: unsigned(queues) for name in ("counter", "fence", "room")})
+
+
+class TxState(enum.Enum, shape=3):
+    """What the transmitter of a rail does with the transfer that it is sending."""
+
+    #: There is none.
+    REST = 0
+    #: A flit leaves in this cycle.
+    SEND = 1
+    #: It waits for data from memory.
+    MEMORY = 2
+    #: It waits for a credit of the router.
+    CREDIT = 3
+    #: It gives way to a reply.
+    REPLY = 4
+
+
+class ReplyState(enum.Enum, shape=2):
+    """What becomes of the reply that a rail is to send next."""
+
+    #: There is none.
+    REST = 0
+    #: A flit leaves in this cycle.
+    SEND = 1
+    #: It waits for a credit of the router.
+    CREDIT = 2
+
+
+class RxState(enum.Enum, shape=3):
+    """What the receiver of a rail does with the flit at its front."""
+
+    #: There is none.
+    REST = 0
+    #: It is taken, if memory accepts the read request of a reduction's flit before it.
+    TAKE = 1
+    #: It waits for memory, which is behind with the flits before it.
+    MEMORY = 2
+    #: It waits for the writes of an older packet to the bytes that it reduces into.
+    ORDER = 3
+    #: It waits for room for its reply, or for its record behind those of older packets.
+    REPLY = 4
+
+
+class RailActivity(data.Struct):
+    """What a rail does in this cycle."""
+
+    tx: TxState
+    reply: ReplyState
+    rx: RxState
+    #: Slot of the transfer, unless ``tx`` rests.
+    slot: 4
+
+
+class GemmPhase(enum.Enum, shape=3):
+    """What the GEMM engine does."""
+
+    REST = 0
+    #: Fetches and checks the descriptor.
+    FETCH = 1
+    #: Waits for operands.
+    LOAD = 2
+    #: The array takes a column in this cycle.
+    MULTIPLY = 3
+    #: Waits for the results of an earlier tile to leave the array.
+    DRAIN = 4
+    #: All columns are taken; results are rounded and written.
+    STORE = 5
+    #: Hands the end of the GEMM to the network tile.
+    DONE = 6
+
+
+class GemmActivity(data.Struct):
+    """What the GEMM engine does in this cycle, and for which slot."""
+
+    phase: GemmPhase
+    slot: 4
 
 
 def _size_check() -> None:

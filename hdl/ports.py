@@ -19,14 +19,24 @@ from amaranth.hdl import Shape, unsigned
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .layouts import ADDRESS_BITS, CYCLE_BITS, NODE_BITS, Status, link_word, pack
+from .layouts import (
+    ADDRESS_BITS,
+    CYCLE_BITS,
+    NODE_BITS,
+    CommandActivity,
+    GemmActivity,
+    RailActivity,
+    Status,
+    link_word,
+    pack,
+    queue_activity,
+)
 from .params import CardParams, LinkParams, RouterParams, SwitchParams, TrafficParams
 from .registers import HOST_ADDRESS_BITS
 
 __all__ = [
-    "MEMORY_TAG_BITS", "ComputeSignature", "ConfigSignature", "DimConfig", "DimKind",
-    "GemmDone",
-    "GemmRequest", "HostSignature", "LinkSignature", "MemoryReadSignature",
+    "MEMORY_TAG_BITS", "ActivitySignature", "ComputeSignature", "ConfigSignature", "DimConfig",
+    "DimKind", "GemmDone", "GemmRequest", "HostSignature", "LinkSignature", "MemoryReadSignature",
     "MemoryWriteSignature", "NetworkSignature", "RailMemorySignature", "SwitchSignature",
     "TrafficSignature", "ValidSignature", "memory_index_bits", "pack_dims",
 ]
@@ -194,6 +204,14 @@ class GemmDone(data.Struct):
     started: CYCLE_BITS
 
 
+class ActivitySignature(wiring.Signature):
+    """What a tile is doing, for whoever looks on; nothing depends on it.
+
+    Members are words of up to 64 bits, each a function of registers. ``starved`` has a bit per
+    port: in this cycle a flit is ready to leave by it, on a virtual channel that has no credit.
+    """
+
+
 class NetworkSignature(wiring.Signature):
     """The network tile of a card: NIC and router."""
 
@@ -209,6 +227,11 @@ class NetworkSignature(wiring.Signature):
             "done": In(stream.Signature(GemmDone)),
             "idle": Out(1),
             "wake": Out(CYCLE_BITS),
+            "activity": Out(ActivitySignature({
+                "commands": Out(CommandActivity),
+                "queues": Out(queue_activity(params.nic.queues + 1)),
+                "rails": Out(RailActivity).array(params.rails),
+                "starved": Out(params.router.ports)})),
         })
 
 
@@ -226,6 +249,7 @@ class ComputeSignature(wiring.Signature):
             "write": Out(MemoryWriteSignature(flit_bytes)),
             "idle": Out(1),
             "wake": Out(CYCLE_BITS),
+            "activity": Out(ActivitySignature({"gemm": Out(GemmActivity)})),
         })
 
 
@@ -240,6 +264,7 @@ class SwitchSignature(wiring.Signature):
             "host": Out(HostSignature()),
             "idle": Out(1),
             "wake": Out(CYCLE_BITS),
+            "activity": Out(ActivitySignature({"starved": Out(params.radix)})),
         })
 
 
@@ -255,4 +280,5 @@ class TrafficSignature(wiring.Signature):
             "host": Out(HostSignature()),
             "idle": Out(1),
             "wake": Out(CYCLE_BITS),
+            "activity": Out(ActivitySignature({"starved": Out(params.router.ports)})),
         })

@@ -48,6 +48,7 @@ class SwitchTile(wiring.Component):
             switch.now.eq(self.now),
             switch.node.eq(self.node),
             self.wake.eq(switch.wake),
+            self.activity.starved.eq(switch.starved),
         ]
         for pins, link in zip(switch.links, self.links, strict=True):
             connect(m, pins, flipped(link))

@@ -12,8 +12,9 @@ Manifest
 ``ports``       ``name``, ``direction`` (``in``, ``out``), ``width`` and ``role``, the path of the
                 port in the signature (``links[0].rx``); ``clk`` and ``rst`` are their own roles.
                 A port with a layout has ``fields``: ``[first bit, width]`` by dotted name
-``interfaces``  ``kind`` (``link``, ``host``, ``read``, ``write``, ``stream``), ``path``,
-                ``direction`` of a stream's payload, and ``ports``: member path to port name
+``interfaces``  ``kind`` (``link``, ``host``, ``read``, ``write``, ``stream``, ``activity``),
+                ``path``, ``direction`` of a stream's payload, and ``ports``: member path to port
+                name
 ``views``       path prefixes under which one tile's ports stand: ``[""]`` for a tile
 """
 
@@ -30,13 +31,19 @@ from amaranth.lib import stream, wiring
 from .compact import compact, legible
 from .layouts import field_slices
 from .once import convert
-from .ports import HostSignature, LinkSignature, MemoryReadSignature, MemoryWriteSignature
+from .ports import (
+    ActivitySignature,
+    HostSignature,
+    LinkSignature,
+    MemoryReadSignature,
+    MemoryWriteSignature,
+)
 
 __all__ = ["Generated", "generate", "interface_kind"]
 
 _KINDS: tuple[tuple[type, str], ...] = (
     (LinkSignature, "link"), (HostSignature, "host"), (MemoryReadSignature, "read"),
-    (MemoryWriteSignature, "write"), (stream.Signature, "stream"))
+    (MemoryWriteSignature, "write"), (stream.Signature, "stream"), (ActivitySignature, "activity"))
 
 
 @dataclass(frozen=True)

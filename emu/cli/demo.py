@@ -73,7 +73,8 @@ def demo(**options: Any) -> None:
                 f"second, {stepped:,.0f} of them evaluated")
     screen.result({"accuracy": fp8, "accuracy_f32": f32, "cycles": total,
                    "phases": [_values(phase) for phase in phases],
-                   "verified": verified, "wall_s": watch.seconds, **profile})
+                   "verified": verified, "wall_s": watch.seconds, **profile,
+                   **setup.observation.figures()})
     if not verified:
         raise Failure(f"{verdict.mismatches} of {verdict.values} logits differ from the reference, "
                       f"first {verdict.first}")

@@ -18,8 +18,9 @@ from hdl.params import preset as find_preset
 from .errors import usage
 from .faults import FAILURE_DEADLINE, fault_options, faults, reliable
 from .meter import Meter, meter
+from .observe import Observation, links_options, trace_options
 from .options import common, threads_option
-from .output import Screen
+from .output import OutputFile, Screen
 from .plan import Plan
 from .profile import Timeline, profile_option, profile_values, tell_profile
 from .status import status_line
@@ -50,7 +51,8 @@ def machine_options(default: str | None = None) -> Callable[[Function], Function
             threads_option,
         ):
             function = option(function)
-        function = common(fault_options(waves_options(profile_option(function))))
+        function = common(fault_options(waves_options(profile_option(
+            trace_options(links_options(function))))))
         need: dict[str, Any] = {"required": True} if default is None else {"default": default}
         return click.option("--topology", **need, show_default=True, metavar="SPEC",
                             help="Cards and links, e.g. ring:8, mesh:4x4, torus:2x2x2.")(function)
@@ -74,6 +76,10 @@ class Machine:
     waves: str | None
     waves_dir: str
     profile: bool
+    trace: OutputFile | None
+    events: OutputFile | None
+    links: Any
+    heatmap: OutputFile | None
     json_output: Any
     timeline: Timeline = field(default_factory=Timeline)
 
@@ -84,6 +90,7 @@ class Machine:
             self.shape  # noqa: B018 - refuses a bad specification before anything is built
         self.reliable  # noqa: B018 - likewise
         self.shown  # noqa: B018 - likewise
+        self.observation  # noqa: B018 - likewise
 
     @cached_property
     def shape(self) -> topologies.Topology:
@@ -104,6 +111,12 @@ class Machine:
     def shown(self) -> Waves | None:
         """The waves that are asked for."""
         return waves(self.waves, self.waves_dir, self.shape)
+
+    @cached_property
+    def observation(self) -> Observation:
+        """What is to be seen of the run."""
+        return Observation(self.screen, self.topology, trace=self.trace, events=self.events,
+                           links=self.links, heatmap=self.heatmap)
 
     @property
     def clock_ghz(self) -> float:
@@ -127,9 +140,10 @@ class Machine:
                                stall_rate=self.stall_rate, threads=self.threads,
                                reliable=self.reliable, faults=self.faults,
                                deadline=self._deadline, waves=self.shown, profile=self.profile,
-                               progress=progress)
+                               event_log=self.observation.kinds, progress=progress)
         try:
-            with tell_waves(self.screen, self.shown, lambda: _fabric(machine)):
+            with (tell_waves(self.screen, self.shown, lambda: _fabric(machine)),
+                  self.observation.of(lambda: _fabric(machine), self.shape, self.clock_ghz)):
                 if self.profile:
                     self.timeline.close("build", _fabric(machine))
                 yield machine

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 
@@ -53,6 +54,21 @@ class OutputFile:
             return
         try:
             self._temporary.write_bytes(raw)
+            self._temporary.replace(self.path)
+        finally:
+            self._temporary.unlink(missing_ok=True)
+
+
+    @contextmanager
+    def stream(self) -> Iterator[BinaryIO]:
+        """A binary file; what is written to it is there once the block ends well."""
+        if self._special:
+            with self.path.open("wb") as file:
+                yield file
+            return
+        try:
+            with self._temporary.open("wb") as file:
+                yield file
             self._temporary.replace(self.path)
         finally:
             self._temporary.unlink(missing_ok=True)

@@ -82,7 +82,7 @@ def report(options: Machine, machine: SuperNode, figures: Figures, result: Resul
         "algbw_GBps": algbw, "busbw_GBps": busbw,
         "verified": verified, "mismatches": verdict.mismatches, "wall_s": wall_s,
         "card_cycles_per_s": card_cycles, "stepped_card_cycles_per_s": stepped,
-        "replays": resent, **figures.extra, **profile})
+        "replays": resent, **figures.extra, **profile, **options.observation.figures()})
     if not verified:
         raise Failure(f"{verdict.mismatches} of {verdict.values} values differ from the "
                       f"reference, first {verdict.first}")

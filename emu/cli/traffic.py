@@ -12,6 +12,7 @@ import click
 from .errors import Failure, usage
 from .faults import faults, link_options, reliable
 from .meter import meter
+from .observe import Observation, links_options
 from .options import common, threads_option
 from .output import OUTPUT, OutputFile, Screen
 from .plan import Plan, Workload
@@ -54,13 +55,15 @@ _COLUMNS = ("offered", "accepted", "accepted_min", "latency_mean", "latency_p50"
 @link_options
 @waves_options
 @profile_option
+@links_options
 @threads_option
 @common
 def traffic(topology: str, pattern: str, rate: float | None, cycles: int | None,
             packet_flits: str, sweep: bool, resolution: float, adaptive: bool | None,
             csv: OutputFile | None, svg: OutputFile | None, link: str | None, ber: float,
-            fail: Sequence[str], waves: str | None, waves_dir: str, profile: bool,
-            threads: int | None, preset: str, seed: int, json_output: Any) -> Plan:
+            fail: Sequence[str], waves: str | None, waves_dir: str, profile: bool, links: Any,
+            heatmap: OutputFile | None, threads: int | None, preset: str, seed: int,
+            json_output: Any) -> Plan:
     """Load a network with synthetic traffic: verified packets, latency and accepted rate."""
     from emu import traffic as load
     from emu.traffic.measure import Method
@@ -73,7 +76,8 @@ def traffic(topology: str, pattern: str, rate: float | None, cycles: int | None,
     if svg is not None and not sweep:
         raise click.BadParameter("there is no curve to plot: accepted with --sweep",
                                  param_hint="--svg")
-    for option, given in (("--waves", waves is not None), ("--profile", profile)):
+    for option, given in (("--waves", waves is not None), ("--profile", profile),
+                          ("--links", links is not None), ("--heatmap", heatmap is not None)):
         if given and sweep:
             raise click.BadParameter("a sweep is many runs: accepted without --sweep",
                                      param_hint=option)
@@ -105,6 +109,7 @@ def traffic(topology: str, pattern: str, rate: float | None, cycles: int | None,
             require_matplotlib()
 
     title = f"{pattern} on {topology}, preset {preset}"
+    observation = Observation(screen, title, links=links, heatmap=heatmap)
 
     def kinds() -> Sequence[NodeKind]:
         with usage():
@@ -117,9 +122,10 @@ def traffic(topology: str, pattern: str, rate: float | None, cycles: int | None,
         with usage(), status_line(f"starting {title}") as progress:
             network = load.TrafficNetwork(shape, params, card, seed=seed, faults=broken,
                                           threads=threads, waves=shown, profile=profile,
-                                          progress=progress)
+                                          event_log=observation.kinds, progress=progress)
         try:
             with tell_waves(screen, shown, lambda: network.fabric), \
+                    observation.of(lambda: network.fabric, shape, card.clock_ghz), \
                     meter(title, lambda: network.fabric) as live:
                 live.expect(method.planned, "about")
                 timeline.close("build", network.fabric)
@@ -155,7 +161,8 @@ def traffic(topology: str, pattern: str, rate: float | None, cycles: int | None,
             for values in profiles:
                 tell_profile(screen, values)
             screen.result({**point, "preset": preset,
-                           **({"profile": profiles[0]} if profiles else {})})
+                           **({"profile": profiles[0]} if profiles else {}),
+                           **observation.figures()})
         _judge(results)
 
     return Plan(kinds, run)

@@ -269,6 +269,13 @@ void sn_exercise(Fabric* fabric, uint32_t node, uint32_t tile, uint64_t count) {
     for (uint64_t done = 0; done < count; ++done) model.edge(fabric->cycle());
 }
 
+// Events before the present cycle, which are not given again.
+uint64_t sn_log_take(Fabric* fabric, const Event** events) {
+    const auto& log = fabric->log.take(fabric->cycle());
+    *events = log.data();
+    return log.size();
+}
+
 uint64_t sn_log(Fabric* fabric, const Event** events) {
     const auto& log = fabric->log.sorted();
     *events = log.data();

@@ -29,11 +29,11 @@ void reset(Model& model) {
 }  // namespace
 
 Fabric::Fabric(const Settings& settings)
-    : settings_{settings},
+    : log{settings.event_log},
+      settings_{settings},
       next_(settings.nodes, NEVER),
       foreign_(settings.threads),
       leaving_(settings.ranks) {
-    log.enabled = settings.event_log;
     for (unsigned thread = 0; thread < settings.threads; ++thread) {
         partitions_.push_back(std::make_unique<Partition>(settings, next_, group_of_));
         partitions_.back()->outboxes = std::vector<Outbox>(settings.threads);
@@ -187,6 +187,7 @@ void Fabric::start() {
     if (flat_) reset(*flat_);
     for (auto& node : nodes_) {
         node->refresh();
+        node->observe(0);
         node->next = 0;
     }
     team_.emplace(

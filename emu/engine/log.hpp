@@ -22,6 +22,8 @@ enum class EventKind : uint16_t {
     corrupt = 8,  // a word that leaves in this cycle is struck
     lost = 9,     // a word that leaves in this cycle will not arrive
     signal = 10,  // the `up` pin of a link port has changed
+    header = 11,  // of a packet whose head flit leaves
+    activity = 12,  // a word of what a tile is doing, from this cycle on
 };
 
 struct Event {
@@ -35,19 +37,27 @@ struct Event {
 
 class EventLog {
   public:
-    bool enabled = false;
+    // A bit per kind that is recorded.
+    explicit EventLog(uint32_t kinds) : enabled{kinds != 0}, kinds_{kinds} {}
 
+    const bool enabled;
+
+    bool keeps(EventKind kind) const { return kinds_ >> static_cast<unsigned>(kind) & 1; }
     void add(uint64_t cycle, unsigned node, unsigned port, EventKind kind, uint64_t value,
              uint64_t digest) {
-        events_.push_back({cycle, node, static_cast<uint16_t>(port), kind, value, digest});
+        if (keeps(kind))
+            events_.push_back({cycle, node, static_cast<uint16_t>(port), kind, value, digest});
     }
     // Takes all that another log has.
     void absorb(EventLog& other);
     // Sorted by (cycle, node, port, kind); a port has one event of a kind per cycle.
     const std::vector<Event>& sorted();
+    // What happened before `cycle`, sorted, and leave it out from now on.
+    const std::vector<Event>& take(uint64_t cycle);
 
   private:
-    std::vector<Event> events_;
+    const uint32_t kinds_;
+    std::vector<Event> events_, taken_;
 };
 
 }  // namespace supernode

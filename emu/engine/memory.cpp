@@ -40,7 +40,7 @@ void ReadPort::answer(uint64_t t, EventLog& log) {
     const uint8_t* word = pending_.front();
     std::memcpy(pins_.response, word, memory_.flit_bytes + 4);
     *pins_.response_valid = responding_ = true;
-    if (log.enabled)
+    if (log.keeps(EventKind::read_response))
         log.add(t, memory_.node, port_, EventKind::read_response,
                 pins_.response[memory_.flit_bytes / 4], digest(word, memory_.flit_bytes));
     pending_.pop();
@@ -53,7 +53,7 @@ void ReadPort::accept(uint64_t t, EventLog& log) {
     uint8_t* word = pending_.push(t + memory_.latency);
     std::memcpy(word, flit, memory_.flit_bytes);
     std::memcpy(word + memory_.flit_bytes, &tag, 4);
-    if (log.enabled)
+    if (log.keeps(EventKind::read_request))
         log.add(t, memory_.node, port_, EventKind::read_request, index * memory_.flit_bytes, tag);
 }
 
@@ -68,7 +68,7 @@ void WritePort::accept(uint64_t t, EventLog& log) {
         for (unsigned lane = 0; lane < memory_.flit_bytes; ++lane)
             if (mask >> lane & 1) flit[lane] = data[lane];
     }
-    if (log.enabled) {
+    if (log.keeps(EventKind::write)) {
         uint8_t kept[64] = {};
         for (unsigned lane = 0; lane < memory_.flit_bytes; ++lane)
             if (mask >> lane & 1) kept[lane] = data[lane];

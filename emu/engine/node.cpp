@@ -19,12 +19,14 @@ Node::Node(unsigned number, const NodeSpec& spec, std::vector<Tile> given,
       format_{front().link_format},
       host_pins_{front().host},
       host_times_{sizeof(HostOperation), 16},
+      observed_{log.keeps(EventKind::activity)},
       skip_from_{settings.skip_idle && tiles[0].model ? settling_cycles : NEVER} {
     links.resize(front().links.size());
     // Memory ports are numbered tile by tile, in the order of the manifest: the order in which
     // writes of one cycle reach memory.
     unsigned port = 0;
     for (Tile& tile : tiles) {
+        tile.activity.resize(tile.pins->activity.size());
         for (const ReadPins& pins : tile.pins->reads) tile.reads.emplace_back(pins, port++, memory_);
         for (const WritePins& pins : tile.pins->writes)
             tile.writes.emplace_back(pins, port++, memory_);
@@ -54,6 +56,20 @@ void Node::refresh() {
     for (Tile& tile : tiles) tile.refresh();
 }
 
+void Node::observe(uint64_t t) {
+    unsigned index = 0;
+    for (Tile& tile : tiles) {
+        const std::vector<ActivityPin>& pins = tile.pins->activity;
+        for (size_t word = 0; word < pins.size(); ++word, ++index) {
+            uint64_t value = 0;
+            std::memcpy(&value, pins[word].at, pins[word].bytes);
+            if (value == tile.activity[word]) continue;
+            tile.activity[word] = value;
+            log_.add(t, number, index, EventKind::activity, value, 0);
+        }
+    }
+}
+
 bool Node::resting() const {
     for (const Tile& tile : tiles)
         if (!tile.idle) return false;
@@ -80,6 +96,7 @@ void Node::run(uint64_t start, uint64_t end, Profiled& profile) {
                 evaluated = true;
             }
         stepped += evaluated;
+        if (evaluated && observed_) observe(t + 1);
     }
     next = end >= skip_from_ && resting() ? next_event(end) : end;
 }
@@ -102,6 +119,7 @@ void Node::finish(uint64_t t, Profiled& profile) {
             evaluated = true;
         }
     stepped += evaluated;
+    if (evaluated && observed_) observe(t + 1);
     // The model goes on for other nodes, so pins that hold something are to be emptied.
     next = t + 1 >= skip_from_ && resting() && !stirred_ ? next_event(t + 1) : t + 1;
 }
@@ -145,7 +163,8 @@ void Node::send(uint64_t t) {
     const LinkPins* pins = front().links.data();
     const unsigned count = links.size(), words = format_.words;
     const uint64_t strobe = format_.strobe, valid = format_.valid;
-    const bool apart = tiles[0].model, logged = log_.enabled;
+    const bool apart = tiles[0].model;
+    const bool logged = log_.keeps(EventKind::link) || log_.keeps(EventKind::header);
     uint64_t flits = 0;
     for (unsigned port = 0; port < count; ++port) {
         const uint32_t* word = pins[port].tx;
@@ -316,6 +335,14 @@ void Node::log_link(uint64_t t, unsigned port, uint64_t control, const uint32_t*
     log_.add(t, number, port, EventKind::link, meaning,
              payload ? digest(reinterpret_cast<const uint8_t*>(word), 4 * format_.payload_words)
                      : 0);
+    if (control & format_.valid && control & format_.head) log_header(t, port, word);
+}
+
+void Node::log_header(uint64_t t, unsigned port, const uint32_t* word) {
+    uint64_t kept[2] = {};
+    for (const Move& move : format_.header)
+        kept[move.to / 64] |= extract(word, move.from) << move.to % 64;
+    log_.add(t, number, port, EventKind::header, kept[0], kept[1]);
 }
 
 }  // namespace supernode

@@ -31,6 +31,7 @@ struct Tile {
     unsigned kind = 0;  // tiles of one model are of one kind
     std::vector<ReadPort> reads;
     std::vector<WritePort> writes;
+    std::vector<uint64_t> activity;  // as it was logged last
 
     void refresh() {
         idle = *pins->idle;
@@ -86,6 +87,8 @@ class Node {
     template <typename Profiled>
     void exchange(uint64_t t, Profiled& profile);
     void refresh();
+    // Logs what tiles do from cycle t on, where that is something else than before.
+    void observe(uint64_t t);
     // First cycle from t on in which this node, left alone, could change.
     uint64_t next_event(uint64_t t) const;
 
@@ -134,6 +137,7 @@ class Node {
     unsigned memory(uint64_t t);
     unsigned streams(uint64_t t);
     void log_link(uint64_t t, unsigned port, uint64_t control, const uint32_t* word);
+    void log_header(uint64_t t, unsigned port, const uint32_t* word);
 
     EventLog& log_;
     uint64_t& progress_;  // flits, memory and host accesses, transfers between tiles
@@ -142,6 +146,7 @@ class Node {
     HostPins host_pins_;
     TimedRing host_times_;
     uint64_t host_free_ = 0;
+    const bool observed_;
     bool host_driven_ = false, streaming_ = false, has_memory_ = false;
     uint64_t skip_from_;
     unsigned stirred_ = 0;  // a bit per tile that receives something in this cycle

@@ -24,9 +24,7 @@ class alignas(64) Partition {
   public:
     Partition(const Settings& settings, const std::vector<uint64_t>& next,
               const std::vector<Group*>& group_of)
-        : next_{next}, group_of_{group_of} {
-        log.enabled = settings.event_log;
-    }
+        : log{settings.event_log}, next_{next}, group_of_{group_of} {}
     Partition(const Partition&) = delete;
 
     // Nodes come in the order of their numbers.

@@ -19,19 +19,31 @@ inline constexpr uint64_t no_wake = (uint64_t{1} << 48) - 1;
 struct Field {
     unsigned first = 0;
     unsigned width = 0;
+
+    bool operator==(const Field&) const = default;
+};
+
+// Bits of a word and the first of the bits, of 128, that they go to.
+struct Move {
+    Field from;
+    unsigned to = 0;
+
+    bool operator==(const Move&) const = default;
 };
 
 // What the engine knows of a link word. The payload sits at bit 0; the control bits start right
 // after it and, the CRC apart, fit 64 bits. `flit`, `credit` and `ack` are the control bits that
-// mean something only while their flag is set; the payload does while `valid` or `start` is.
+// mean something only while their flag is set; the payload does while `valid` or `start` is. The
+// payload of a `head` is a packet's header, and `header` says what the event log keeps of it.
 struct LinkFormat {
     unsigned words = 0;
     unsigned payload_words = 0;
     uint64_t strobe = 0, start = 0;
-    uint64_t valid = 0, flit = 0;
+    uint64_t valid = 0, head = 0, flit = 0;
     uint64_t has_credit = 0, credit = 0;
     uint64_t has_ack = 0, ack = 0;
     uint64_t control = 0;
+    std::vector<Move> header;
 
     bool operator==(const LinkFormat&) const = default;
     uint64_t control_bits(const uint32_t* word) const {
@@ -85,6 +97,12 @@ struct Stream {
     StreamPins pins;
 };
 
+// A word of what the tile is doing, of up to 8 bytes.
+struct ActivityPin {
+    const void* at = nullptr;
+    unsigned bytes = 0;
+};
+
 // A port that is set once: configuration.
 struct ValuePin {
     std::string role;
@@ -101,6 +119,7 @@ struct TilePins {
     std::vector<Stream> streams;
     const uint8_t* idle = nullptr;
     const uint64_t* wake = nullptr;
+    std::vector<ActivityPin> activity;
     std::vector<ValuePin> values;
 };
 

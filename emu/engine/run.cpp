@@ -184,6 +184,7 @@ void Fabric::run_flat(uint64_t start, uint64_t end) {
             for (auto& node : nodes_) {
                 node->refresh();
                 ++node->stepped;
+                if (log.keeps(EventKind::activity)) node->observe(t + 1);
             }
         }
     } catch (const RuleBroken& problem) {

@@ -11,7 +11,7 @@ struct Settings {
     uint32_t quantum;
     uint32_t flat;
     uint32_t skip_idle;
-    uint32_t event_log;
+    uint32_t event_log;  // a bit per kind of event that is recorded
     uint32_t threads;
     // Processes that share the nodes, and which of them this is.
     uint32_t ranks, rank;

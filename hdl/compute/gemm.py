@@ -35,7 +35,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
 from ..connect import connect
-from ..layouts import ADDRESS_BITS, CYCLE_BITS, Format, Status
+from ..layouts import ADDRESS_BITS, CYCLE_BITS, Format, GemmActivity, GemmPhase, Status
 from ..params import CardParams
 from ..ports import GemmDone, GemmRequest, MemoryReadSignature, MemoryWriteSignature
 from .array import Array
@@ -68,6 +68,8 @@ class GemmEngine(wiring.Component):
     write : ``Out(MemoryWriteSignature)``
     active : ``Out(1)``
         Something changes even without input.
+    activity : ``Out(GemmActivity)``
+        A function of registers.
     """
 
     def __init__(self, params: CardParams) -> None:
@@ -77,7 +79,8 @@ class GemmEngine(wiring.Component):
             "now": In(CYCLE_BITS), "memory_bytes": In(ADDRESS_BITS + 1),
             "gemm": In(stream.Signature(GemmRequest)), "done": Out(stream.Signature(GemmDone)),
             "read": Out(MemoryReadSignature(flit_bytes)).array(params.compute.read_ports),
-            "write": Out(MemoryWriteSignature(flit_bytes)), "active": Out(1)})
+            "write": Out(MemoryWriteSignature(flit_bytes)), "active": Out(1),
+            "activity": Out(GemmActivity)})
 
     @property
     def params(self) -> CardParams:
@@ -172,8 +175,9 @@ class GemmEngine(wiring.Component):
 
         # One request at a time.
         done = self.done.payload
-        address, working = Signal(ADDRESS_BITS), Signal()
-        m.d.comb += [reader.memory_bytes.eq(self.memory_bytes), reader.address.eq(address)]
+        address, working, phase = Signal(ADDRESS_BITS), Signal(), Signal(GemmPhase)
+        m.d.comb += [self.activity.phase.eq(phase), self.activity.slot.eq(done.slot),
+                     reader.memory_bytes.eq(self.memory_bytes), reader.address.eq(address)]
         with m.FSM(name="engine"):
             with m.State("REST"):
                 m.d.comb += self.gemm.ready.eq(1)
@@ -182,9 +186,10 @@ class GemmEngine(wiring.Component):
                                  done.slot.eq(self.gemm.payload.slot), done.started.eq(self.now)]
                     m.next = "FETCH"
             with m.State("FETCH"):
-                m.d.comb += [reader.start.eq(1), working.eq(1)]
+                m.d.comb += [reader.start.eq(1), working.eq(1), phase.eq(GemmPhase.FETCH)]
                 m.next = "CHECK"
             with m.State("CHECK"):
+                m.d.comb += phase.eq(GemmPhase.FETCH)
                 with m.If(reader.done):
                     m.d.sync += done.status.eq(Mux(reader.refused, Status.BAD_DESCRIPTOR,
                                                    Status.OK))
@@ -192,14 +197,17 @@ class GemmEngine(wiring.Component):
                     with m.If(reader.refused | ~given.m.any() | ~given.n.any()):
                         m.next = "DONE"
             with m.State("START"):
-                m.d.comb += [start.eq(1), working.eq(1)]
+                m.d.comb += [start.eq(1), working.eq(1), phase.eq(GemmPhase.FETCH)]
                 m.next = "RUN"
             with m.State("RUN"):
-                m.d.comb += working.eq(~sequencer.busy & store.empty)
+                m.d.comb += [working.eq(~sequencer.busy & store.empty), phase.eq(Mux(
+                    ~sequencer.busy, GemmPhase.STORE, Mux(
+                        sequencer.go, GemmPhase.MULTIPLY, Mux(
+                            sequencer.ready, GemmPhase.DRAIN, GemmPhase.LOAD))))]
                 with m.If(~sequencer.busy & store.empty):
                     m.next = "DONE"
             with m.State("DONE"):
-                m.d.comb += [self.done.valid.eq(1), working.eq(1)]
+                m.d.comb += [self.done.valid.eq(1), working.eq(1), phase.eq(GemmPhase.DONE)]
                 with m.If(self.done.ready):
                     m.next = "REST"
         m.d.comb += self.active.eq(

@@ -66,6 +66,8 @@ class Sequencer(wiring.Component):
         Tile within the block.
     go : ``Out(1)``
         Take these columns now.
+    ready : ``Out(1)``
+        The panels hold them.
     step : ``Out(Step)``
     tile, book, free : to the store
     busy : ``Out(1)``
@@ -84,8 +86,8 @@ class Sequencer(wiring.Component):
             "a_freed": Out(chunks), "b_freed": Out(chunks),
             "a_position": Out(TOTAL_BITS), "b_position": Out(TOTAL_BITS),
             "a_tile": Out(range(max(2, tiles))), "b_tile": Out(range(max(2, tiles))),
-            "go": Out(1), "step": Out(Step), "tile": Out(tile_layout(array)), "book": Out(1),
-            "free": In(1), "busy": Out(1), "active": Out(1)})
+            "go": Out(1), "ready": Out(1), "step": Out(Step), "tile": Out(tile_layout(array)),
+            "book": Out(1), "free": In(1), "busy": Out(1), "active": Out(1)})
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -104,13 +106,12 @@ class Sequencer(wiring.Component):
         a_start, b_start = Signal(TOTAL_BITS), Signal(TOTAL_BITS)
 
         void = ~plan.k.any()
-        ready = Signal()
-        m.d.comb += ready.eq(void | (
+        m.d.comb += self.ready.eq(void | (
             Cat(total != self.a_position for total in self.a_available).all()
             & Cat(total != self.b_position for total in self.b_available).all()))
         last = k_left <= 1
         m.d.comb += [
-            self.go.eq(self.busy & ready & (~last | self.free)), self.book.eq(self.go & last),
+            self.go.eq(self.busy & self.ready & (~last | self.free)), self.book.eq(self.go & last),
             self.step.first.eq(first), self.step.last.eq(last), self.step.void.eq(void),
             self.tile.address.eq(tile_row + across),
             self.tile.rows.eq(Mux(rows > array, array, rows)),

@@ -43,6 +43,7 @@ class ComputeTile(wiring.Component):
         m.d.sync += memory_bytes.eq(self.memory_bytes)
         m.d.comb += [engine.now.eq(self.now), engine.memory_bytes.eq(memory_bytes),
                      self.idle.eq(~engine.active), self.wake.eq((1 << CYCLE_BITS) - 1)]
+        m.d.comb += self.activity.gemm.eq(engine.activity)
         connect(m, engine.gemm, flipped(self.gemm))
         connect(m, engine.done, flipped(self.done))
         connect(m, engine.write, flipped(self.write))

@@ -51,6 +51,11 @@ class Allocator(wiring.Component):
         Of an output: VCs that packets hold, a function of registers.
     select : ``Out(ports)``
         Of an output: the input whose flit leaves there, one-hot or 0.
+
+    One of a kind
+    -------------
+    starved : ``Out(ports)``
+        Outputs that a flit wants on a VC without credit.
     """
 
     def __init__(self, params: RouterParams) -> None:
@@ -68,6 +73,7 @@ class Allocator(wiring.Component):
             "charge": Out(vcs).array(ports),
             "busy": Out(vcs).array(ports),
             "select": Out(ports).array(ports),
+            "starved": Out(ports),
         })
 
     @property
@@ -92,7 +98,7 @@ class Allocator(wiring.Component):
             ready.eq(Cat(credit, credit & ~busy)),
         ]
 
-        choices, bids, urgents = [], [], []
+        choices, bids, urgents, denials = [], [], [], []
         for port in range(ports):
             arbiter = Arbiter(vcs)
             m.submodules[f"input{port}"] = arbiter
@@ -101,9 +107,12 @@ class Allocator(wiring.Component):
             bid = Signal(width * width, name=f"bid{port}")
             urgent = Signal(width * width, name=f"urgent{port}")
             passed = Signal(vcs, name=f"passed{port}")  # VCs that were passed over
+            denied = Signal(vcs, name=f"denied{port}")  # VCs that could not go
+            wanted = Signal(channels, name=f"wanted{port}")
             m.d.comb += [
                 arbiter.request.eq(self.occupied[port] & Cat(
                     ready.bit_select(front[vc].as_value(), 1) for vc in range(vcs))),
+                denied.eq(self.occupied[port] ^ arbiter.request),
                 pop.payload.eq(one_hot_index(arbiter.grant)),
                 chosen.eq(front[pop.payload]),
             ]
@@ -114,6 +123,10 @@ class Allocator(wiring.Component):
                 ]
                 m.d.sync += passed.eq(
                     passed & ~arbiter.grant | Mux(arbiter.accept, 0, arbiter.grant))
+            with m.If(denied.any()):
+                m.d.comb += wanted.eq(reduce(or_, (
+                    denied[vc] << front[vc].channel.as_value() for vc in range(vcs))))
+            denials.append(wanted)
             choices.append((arbiter, chosen))
             bids.append(bid)
             urgents.append(urgent)
@@ -129,6 +142,11 @@ class Allocator(wiring.Component):
             with m.If(row.any()):
                 m.d.comb += self.select[port].eq(arbiter.grant)
         m.d.comb += served.eq(reduce(or_, self.select))
+
+        starved = Signal(channels)
+        m.d.comb += [
+            starved.eq(reduce(or_, denials) & ~credit),
+            self.starved.eq(Cat(starved.word_select(port, stride).any() for port in range(ports)))]
 
         charges, toggles = [], []
         for port, (arbiter, chosen) in enumerate(choices):

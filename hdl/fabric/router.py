@@ -89,6 +89,9 @@ class Router(wiring.Component):
         State of the links.
     idle, wake : ``Out(1)``, ``Out(48)``
         With empty inputs nothing changes before ``wake``.
+    starved : ``Out(ports)``
+        Ports by which a flit could leave if its virtual channel had a credit, a function of
+        registers.
     """
 
     def __init__(self, params: RouterParams) -> None:
@@ -104,6 +107,7 @@ class Router(wiring.Component):
             "status": Out(data.ArrayLayout(LinkStatus, params.links)),
             "idle": Out(1),
             "wake": Out(CYCLE_BITS),
+            "starved": Out(params.ports),
         }
         if params.table_bits:
             members["table"] = In(ValidSignature(RouteWrite))
@@ -156,6 +160,7 @@ class Router(wiring.Component):
             self.idle.eq(Cat(endpoint.idle for endpoint in endpoints).all()
                          & ~Cat(selects, (buffer.occupied for buffer in buffers)).any()),
             self.wake.eq(self._earliest(m, [link.wake for link in endpoints[:params.links]])),
+            self.starved.eq(allocator.starved),
         ]
         return m
 

@@ -109,6 +109,8 @@ class PlaneScheduler(wiring.Component):
         Of a class: outputs that get a flit.
     source : ``Out(plane_ports).array(port_bits)``
         Bit ``b`` of the index of the input from which each output gets a flit.
+    starved : ``Out(plane_ports)``
+        Outputs for which an input has a flit of a class without credit.
     """
 
     def __init__(self, params: SwitchParams) -> None:
@@ -124,6 +126,7 @@ class PlaneScheduler(wiring.Component):
             "pop_class": Out(classes).array(radix),
             "charge": Out(outputs).array(classes),
             "source": Out(outputs).array(params.port_bits),
+            "starved": Out(outputs),
         })
 
     @property
@@ -150,7 +153,7 @@ class PlaneScheduler(wiring.Component):
             words("proposal")
         chosen = [words(f"chosen{klass}_") for klass in classes]
         proposals = [words(f"proposal{klass}_") for klass in classes]
-        after = words("after")
+        after, denied = words("after"), words("denied")
         class_after = [words(f"class_after{klass}_") for klass in classes]
         for port in ports:
             m.d.comb += asking[port].eq(reduce(or_, (
@@ -161,6 +164,9 @@ class PlaneScheduler(wiring.Component):
                 grants = _lane_grants([go | new for go, new in zip(going, start, strict=True)],
                                       [words[port] for words in class_after])
                 m.d.comb += [
+                    denied[port].eq(reduce(or_, (
+                        (self.start[port][klass] | self.going[port][klass])
+                        & ~self.available[klass] for klass in classes))),
                     goes[port].eq(reduce(or_, going)),
                     starts[port].eq(reduce(or_, start)),
                     proposal[port].eq(first_of(goes[port], after[port])),
@@ -204,6 +210,7 @@ class PlaneScheduler(wiring.Component):
                 with m.If(won[port].any()):
                     m.d.sync += after[port].eq(behind(proposal[port]))
         with m.If(Cat(asking).any()):
+            m.d.comb += self.starved.eq(reduce(or_, denied))
             m.d.comb += [self.charge[klass].eq(reduce(or_, (
                 self.pop[port] & chosen[klass][port] for port in ports))) for klass in classes]
             m.d.comb += [self.source[bit].eq(reduce(or_, (

@@ -74,6 +74,8 @@ class Switch(wiring.Component):
     status : ``Out(LinkStatus).array(radix)``
     idle, wake : outputs
         With empty inputs nothing changes before ``wake``.
+    starved : ``Out(radix)``
+        Ports by which a flit could leave if its class had a credit, a function of registers.
     """
 
     def __init__(self, params: SwitchParams) -> None:
@@ -86,6 +88,7 @@ class Switch(wiring.Component):
             "status": Out(LinkStatus).array(params.radix),
             "idle": Out(1),
             "wake": Out(CYCLE_BITS),
+            "starved": Out(params.radix),
         })
 
     @property
@@ -124,6 +127,8 @@ class Switch(wiring.Component):
             self.idle.eq(Cat(port.idle for port in ports).all()
                          & ~Cat(crossing, entering).any()),
             self.wake.eq(self._earliest(m, [port.wake for port in ports])),
+            self.starved.eq(Cat(planes[port % params.speedup].starved[port // params.speedup]
+                                for port in range(params.radix))),
         ]
         return m
 

@@ -29,7 +29,15 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
 from hdl.connect import connect
-from hdl.layouts import ADDRESS_BITS, CYCLE_BITS, NODE_BITS, LinkStatus, RouteWrite
+from hdl.layouts import (
+    ADDRESS_BITS,
+    CYCLE_BITS,
+    NODE_BITS,
+    CommandActivity,
+    LinkStatus,
+    RouteWrite,
+    queue_activity,
+)
 from hdl.nic.commands import CommandQueues
 from hdl.nic.completions import CompletionWriter, LateErrors
 from hdl.nic.counters import Counters
@@ -84,6 +92,8 @@ class Control(wiring.Component):
         Nothing changes in this cycle unless an input is valid, or ``now`` has reached ``wake``.
         Commands that wait for counters, fences, slots or the end of their work are idle, and so is
         waiting for memory to answer or for the host to make room in the completion ring.
+    commands, queues : ``Out(CommandActivity)``, ``Out(queue_activity(queues + 1))``
+        What is being done, functions of registers.
     """
 
     def __init__(self, params: CardParams) -> None:
@@ -107,6 +117,8 @@ class Control(wiring.Component):
             "done": In(stream.Signature(GemmDone)),
             "idle": Out(1),
             "wake": Out(CYCLE_BITS),
+            "commands": Out(CommandActivity),
+            "queues": Out(queue_activity(params.nic.queues + 1)),
             **({"table": Out(ValidSignature(RouteWrite))} if params.router.table_bits else {}),
         })
 
@@ -194,6 +206,9 @@ class Control(wiring.Component):
                      host.direct_lost.eq(queues.direct_lost), host.slots_busy.eq(slots.busy)]
         for queue in range(params.nic.queues):
             m.d.comb += host.queue_head[queue].eq(queues.head[queue])
+        m.d.comb += [self.queues.eq(scheduler.activity),
+                     self.commands.started.eq(scheduler.last_started),
+                     self.commands.ended.eq(slots.last_ended)]
         for link in range(params.router.links):
             m.d.comb += host.link[link].eq(self.status[link])
         for queue in range(params.nic.queues + 1):

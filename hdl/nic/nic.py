@@ -18,7 +18,16 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
 from hdl.connect import connect
-from hdl.layouts import ADDRESS_BITS, CYCLE_BITS, NODE_BITS, LinkStatus, RouteWrite
+from hdl.layouts import (
+    ADDRESS_BITS,
+    CYCLE_BITS,
+    NODE_BITS,
+    CommandActivity,
+    LinkStatus,
+    RailActivity,
+    RouteWrite,
+    queue_activity,
+)
 from hdl.params import CardParams
 from hdl.ports import (
     GemmDone,
@@ -58,6 +67,8 @@ class Nic(wiring.Component):
         To the router's local ports.
     idle, wake : ``Out(1)``, ``Out(48)``
         With empty inputs nothing would change before ``wake``.
+    commands, queues, activity : outputs
+        What is being done; the last one an array over the rails.
     """
 
     def __init__(self, params: CardParams) -> None:
@@ -73,6 +84,9 @@ class Nic(wiring.Component):
             "locals": Out(LinkSignature(params.link)).array(params.rails),
             "idle": Out(1),
             "wake": Out(CYCLE_BITS),
+            "commands": Out(CommandActivity),
+            "queues": Out(queue_activity(params.nic.queues + 1)),
+            "activity": Out(RailActivity).array(params.rails),
             **({"table": Out(ValidSignature(RouteWrite))} if params.router.table_bits else {}),
         })
 
@@ -87,7 +101,8 @@ class Nic(wiring.Component):
         rails = [Rail(params, index) for index in range(params.rails)]
         m.d.comb += [control.now.eq(self.now), control.node.eq(self.node),
                      control.memory_bytes.eq(self.memory_bytes), control.status.eq(self.status),
-                     self.wake.eq(control.wake)]
+                     self.wake.eq(control.wake), self.commands.eq(control.commands),
+                     self.queues.eq(control.queues)]
         if params.router.table_bits:
             connect(m, control.table, flipped(self.table))
         connect(m, control.host, flipped(self.host))
@@ -99,7 +114,8 @@ class Nic(wiring.Component):
         busy = []
         for index, rail in enumerate(rails):
             m.submodules[f"rail{index}"] = rail
-            m.d.comb += [rail.node.eq(self.node), rail.memory_bytes.eq(self.memory_bytes)]
+            m.d.comb += [rail.node.eq(self.node), rail.memory_bytes.eq(self.memory_bytes),
+                         self.activity[index].eq(rail.activity)]
             connect(m, control.transfers[index], rail.transfer)
             connect(m, rail.done, control.transfer_done[index])
             connect(m, rail.response, control.responses[index])

@@ -22,7 +22,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.connect import connect
-from hdl.layouts import ADDRESS_BITS, NODE_BITS
+from hdl.layouts import ADDRESS_BITS, NODE_BITS, RailActivity
 from hdl.link.link import LinkEndpoint
 from hdl.nic.interfaces import Response, Transfer, TransferDone
 from hdl.nic.rx import Receiver
@@ -59,6 +59,7 @@ class Rail(wiring.Component):
     idle : ``Out(1)``
         With empty inputs nothing would change. Waiting for memory responses and for credits is
         idle; a transfer that is being offered is the offerer's to report.
+    activity : ``Out(RailActivity)``
 
     All outputs are functions of registers.
     """
@@ -86,6 +87,7 @@ class Rail(wiring.Component):
             "rx_read": Out(MemoryReadSignature(flit_bytes)),
             "write": Out(MemoryWriteSignature(flit_bytes)),
             "idle": Out(1),
+            "activity": Out(RailActivity),
         })
 
     def elaborate(self, platform: object) -> Module:
@@ -100,6 +102,8 @@ class Rail(wiring.Component):
             self.sent.eq(tx.sent),
             self.received.eq(rx.received),
             self.idle.eq(tx.idle & rx.idle & link.idle),
+            self.activity.tx.eq(tx.state), self.activity.slot.eq(tx.slot),
+            self.activity.reply.eq(tx.reply_state), self.activity.rx.eq(rx.state),
         ]
         connect(m, link.link, wiring.flipped(self.local))
         connect(m, tx.send, link.send)

@@ -40,6 +40,7 @@ from hdl.layouts import (
     PacketHeader,
     PacketOp,
     ReduceOp,
+    RxState,
     Status,
     flit,
 )
@@ -95,6 +96,8 @@ class Receiver(wiring.Component):
     reply : ``Out(stream.Signature(Reply))``
     idle : ``Out(1)``
         A function of registers. A waiting ``reply`` is the taker's to report.
+    state : ``Out(RxState)``
+        A function of registers.
     """
 
     def __init__(self, params: CardParams) -> None:
@@ -111,6 +114,7 @@ class Receiver(wiring.Component):
             "received": Out(1),
             "reply": Out(stream.Signature(Reply)),
             "idle": Out(1),
+            "state": Out(RxState),
         })
 
     def elaborate(self, platform: object) -> Module:
@@ -332,4 +336,9 @@ class Receiver(wiring.Component):
         m.d.comb += self.idle.eq(
             ~(ready | asking | self.free.valid | self.received | self.response.valid
               | self.increment.valid) & update.idle)
+        with m.If(ready):
+            m.d.comb += self.state.eq(RxState.TAKE)
+        with m.Elif(requests.read.valid):
+            m.d.comb += self.state.eq(Mux(
+                ~update.room, RxState.MEMORY, Mux(inside, RxState.ORDER, RxState.REPLY)))
         return m

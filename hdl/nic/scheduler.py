@@ -28,6 +28,9 @@ Flow-control invariant: a command is dispatched only with a free slot and a free
 port, and is taken from its queue in that very cycle.
 """
 
+from functools import reduce
+from operator import or_
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -40,7 +43,9 @@ from hdl.layouts import (
     Op,
     PacketOp,
     RouteWrite,
+    StartedCommand,
     Status,
+    queue_activity,
 )
 from hdl.nic.check import CommandCheck
 from hdl.nic.interfaces import Transfer
@@ -88,6 +93,10 @@ class Scheduler(wiring.Component):
         found the wait over, in total.
     active : ``Out(1)``
         A queue may go on, or an offer is being taken.
+    last_started : ``Out(StartedCommand)``
+        A register.
+    activity : ``Out(queue_activity(queues + 1))``
+        What heads wait for, a function of registers.
     """
 
     def __init__(self, params: CardParams) -> None:
@@ -117,6 +126,8 @@ class Scheduler(wiring.Component):
             "queue_wait": Out(64).array(queues),
             "waited": Out(64),
             "active": Out(1),
+            "last_started": Out(StartedCommand),
+            "activity": Out(queue_activity(queues)),
         })
 
     def elaborate(self, platform) -> Module:
@@ -206,6 +217,10 @@ class Scheduler(wiring.Component):
                     Mux(waiting[queue], Cat(watched[queue], Const(0, 16), awaited[queue]), 0)),
                 0))
 
+        m.d.comb += [
+            self.activity.counter.eq(waiting), self.activity.fence.eq(at_fence),
+            self.activity.room.eq(reduce(or_, for_port, for_slot))]
+
         # --- dispatch
         info = self.dispatch.payload
         m.d.comb += [
@@ -218,6 +233,10 @@ class Scheduler(wiring.Component):
             info.immediate.eq(~to_port.any()), info.status.eq(status),
             info.posted.eq(self.posted), info.started.eq(self.now),
         ]
+        with m.If(dispatched):
+            last = self.last_started
+            m.d.sync += [last.turn.eq(~last.turn), last.queue.eq(info.queue),
+                         last.slot.eq(self.slot), last.op.eq(command.op), last.tag.eq(command.tag)]
         taken = Const(0, 1)
         for port in ports:
             taken = taken | (port.valid & port.ready)

@@ -39,7 +39,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.connect import connect
 from hdl.fabric.arbiter import Arbiter, lowest_bit, one_hot_index
-from hdl.layouts import CYCLE_BITS, NO_COUNTER, Completion, Op, Status
+from hdl.layouts import CYCLE_BITS, NO_COUNTER, Completion, EndedCommand, Op, Status
 from hdl.nic.acks import AckTracker, Failure
 from hdl.nic.interfaces import Response, TransferDone
 from hdl.params import CardParams
@@ -100,6 +100,8 @@ class Slots(wiring.Component):
         Records to write, without their phase.
     active : ``Out(1)``
         A completion is under way (records are not counted).
+    last_ended : ``Out(EndedCommand)``
+        A register.
     """
 
     def __init__(self, params: CardParams) -> None:
@@ -124,6 +126,7 @@ class Slots(wiring.Component):
             "error": Out(1),
             "reports": Out(stream.Signature(Completion)),
             "active": Out(1),
+            "last_ended": Out(EndedCommand),
         })
 
     def elaborate(self, platform) -> Module:
@@ -222,6 +225,8 @@ class Slots(wiring.Component):
                 self.local.valid.eq(~self.error & (ending.data.local_counter != NO_COUNTER)),
                 end.en.eq(1),
             ]
+            m.d.sync += [self.last_ended.turn.eq(~self.last_ended.turn),
+                         self.last_ended.slot.eq(retired), self.last_ended.failed.eq(self.error)]
             with m.If(self.error & ~ending.data.quiet | ending.data.signal):
                 m.d.comb += order.w_en.eq(1)
             with m.Else():

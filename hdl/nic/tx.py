@@ -37,6 +37,8 @@ from hdl.layouts import (
     PacketHeader,
     PacketOp,
     ReduceOp,
+    ReplyState,
+    TxState,
     flit,
 )
 from hdl.nic.fifo import Fifo
@@ -91,6 +93,8 @@ class Transmitter(wiring.Component):
         A register: the tail of a packet was sent in the cycle before.
     idle : ``Out(1)``
         A function of registers and of ``available``.
+    state, slot, reply_state : ``Out(TxState)``, ``Out(4)``, ``Out(ReplyState)``
+        What it does in this cycle, likewise.
     """
 
     def __init__(self, params: CardParams, index: int = 0) -> None:
@@ -106,6 +110,9 @@ class Transmitter(wiring.Component):
             "available": In(link.vcs),
             "sent": Out(1),
             "idle": Out(1),
+            "state": Out(TxState),
+            "slot": Out(4),
+            "reply_state": Out(ReplyState),
         })
 
     def elaborate(self, platform: object) -> Module:
@@ -291,6 +298,17 @@ class Transmitter(wiring.Component):
         m.d.comb += self.idle.eq(
             reader.idle & ~(~busy & queue.read.valid) & ~able & ~reply_able
             & ~self.done.valid & ~self.sent)
+
+        m.d.comb += self.slot.eq(job.slot)
+        with m.If(self.reply.valid):
+            m.d.comb += self.reply_state.eq(Mux(reply_able, ReplyState.SEND, ReplyState.CREDIT))
+        with m.If(sending):
+            m.d.comb += self.state.eq(TxState.SEND)
+        with m.Elif(able):
+            m.d.comb += self.state.eq(TxState.REPLY)
+        with m.Elif(busy):
+            m.d.comb += self.state.eq(Mux(self.available[request_vc], TxState.MEMORY,
+                                          TxState.CREDIT))
         return m
 
 

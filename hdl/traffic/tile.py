@@ -90,6 +90,7 @@ class TrafficTile(wiring.Component):
             checker.read.eq(host.read_bin), host.bin.eq(checker.bin),
             self.idle.eq(router.idle & endpoint.idle & host.idle & generator.idle & checker.idle),
             self.wake.eq(self._earlier(generator.wake, router.wake)),
+            self.activity.starved.eq(router.starved),
         ]
         return m
 

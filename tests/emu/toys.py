@@ -167,7 +167,11 @@ class ToyNetworkTile(wiring.Component):
         busy |= (sends.level != 0) & ((asked != count) & room | last) | (flits.level != 0)
         busy |= host.read_valid | write.request.valid | rx_read.request.valid | self.gemm.valid
         busy |= request.valid | ~self.done.ready
-        m.d.comb += [self.idle.eq(~busy), self.wake.eq(Mux(armed, deadline, _NEVER))]
+        m.d.comb += [self.idle.eq(~busy), self.wake.eq(Mux(armed, deadline, _NEVER)),
+                     self.activity.commands.started.tag.eq(received),
+                     self.activity.queues.counter.eq(armed),
+                     self.activity.rails[0].rx.eq(place),
+                     self.activity.starved.eq(Cat(link.tx.valid for link in self.links))]
         return m
 
 
@@ -209,6 +213,7 @@ class ToyComputeTile(wiring.Component):
                 with m.If(done.ready):
                     m.next = "Take"
             take, wait = fsm.ongoing("Take"), fsm.ongoing("Wait")
+        m.d.comb += self.activity.gemm.phase.eq(Mux(take, 0, Mux(wait, 1, 2)))
         m.d.comb += [self.idle.eq(take | wait), self.wake.eq(_NEVER)]
         return m
 
@@ -237,5 +242,5 @@ class ToySwitchTile(wiring.Component):
                     m.d.sync += link.tx.eq(word)
         m.d.comb += [self.idle.eq(~(Cat(link.tx.strobe for link in self.links).any()
                                     | host.read_valid)),
-                     self.wake.eq(_NEVER)]
+                     self.wake.eq(_NEVER), self.activity.starved.eq(passed)]
         return m

@@ -85,7 +85,8 @@ def test_the_manifest_lists_exactly_the_ports_of_the_verilog(generated):
 def test_the_manifest_groups_ports_by_what_they_are():
     manifest = generate(ToyNetworkTile(PARAMS), "network").manifest
     kinds = [entry["kind"] for entry in manifest["interfaces"]]
-    assert kinds == ["link", "link", "host", "read", "read", "write", "stream", "stream"]
+    assert kinds == ["link", "link", "host", "read", "read", "write", "stream", "stream",
+                     "activity"]
     by_path = {entry["path"]: entry for entry in manifest["interfaces"]}
     assert by_path["links[1]"]["ports"] == {
         "rx": "links__1__rx", "tx": "links__1__tx", "up": "links__1__up"}

@@ -203,5 +203,5 @@ MACHINES = {
     "faulty reliable card": Machine(
         ring(reliable(preset("small")), NodeKind.card), preset("small").link.latency,
         failing_workload, flat=(2,), faults=Faults(
-            errors=BitErrors(rate=3e-5), outages=[Outage(node=0, port=0, start=1400, end=1900)])),
+            errors=BitErrors(rate=3e-5), outages=[Outage(node=0, port=0, start=1100, end=1600)])),
 }

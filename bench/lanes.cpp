@@ -178,6 +178,9 @@ class Lane {
             if (*one.pins.valid)
                 expect(*one.pins.payload == *other.pins.payload, t, "payload of stream", index);
         }
+        for (unsigned word = 0; word < alone_.activity.size(); ++word)
+            expect(!std::memcmp(alone_.activity[word].at, lane_.activity[word].at,
+                                alone_.activity[word].bytes), t, "word of activity", word);
         expect(*alone_.idle == *lane_.idle, t, "idle", 0);
         if (*alone_.idle) expect(*alone_.wake == *lane_.wake, t, "wake", 0);
     }
@@ -237,6 +240,7 @@ const char* compare_models(const char* alone, const char* lanes, uint64_t cycles
         for (unsigned lane = 0; lane < model->views.size(); ++lane)
             all.push_back(std::make_unique<Lane>(create(alone), model->views[lane], lane, seed,
                                                  activity));
+        model->observe();
         model->reset(true);
         for (auto& lane : all) lane->model->reset(true);
         for (unsigned cycle = 0; cycle < 4; ++cycle) {

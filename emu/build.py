@@ -238,7 +238,7 @@ class Builder:
                           self._compiler.processor, *self._compiler.common_flags, *flags,
                           (ENGINE / "pins.hpp").read_bytes(),
                           (Path(__file__).parent / "glue.py").read_bytes(),
-                          *(path.read_bytes() for path in LANE_SOURCES))
+                          *LANE_SOURCES)
 
         def build(folder: Path) -> None:
             self._progress(f"building the {tile.generated.name} tile in {tile.lanes} lanes "

@@ -27,6 +27,7 @@ Node::Node(unsigned number, const NodeSpec& spec, std::vector<Tile> given,
     unsigned port = 0;
     for (Tile& tile : tiles) {
         tile.activity.resize(tile.pins->activity.size());
+        if (observed_ && tile.model) tile.model->observe();
         for (const ReadPins& pins : tile.pins->reads) tile.reads.emplace_back(pins, port++, memory_);
         for (const WritePins& pins : tile.pins->writes)
             tile.writes.emplace_back(pins, port++, memory_);

@@ -130,6 +130,8 @@ class Model {
     // One rising clock edge at cycle `now`, with whatever the input pins hold.
     virtual void edge(uint64_t now) = 0;
     virtual void reset(bool level) = 0;
+    // Activity pins are read from now on: a model may leave them alone before.
+    virtual void observe() {}
     // Of a model that is built with waves (see waves.hpp): cycles [from, end) go to a file. To be
     // called after reset.
     virtual void show(const std::string& /*path*/, uint64_t /*from*/, uint64_t /*end*/) {

@@ -17,15 +17,16 @@ from .check import check_outputs
 from .emit import Emitted, emit
 from .lower import lower
 from .netlist import read_tile
-from .pins import TEMPLATES, render_model
+from .pins import TEMPLATES, activity_ports, render_model
 
 __all__ = ["LANES", "SOURCES", "LaneTile", "model_sources"]
 
 _FOLDER = Path(__file__).parent
 #: Copies that an edge advances if nothing else is asked for.
 LANES = 256
-#: Everything that a model is made by.
-SOURCES = (*sorted(_FOLDER.glob("*.py")), *TEMPLATES, _FOLDER / "lanes.hpp")
+#: Everything that a model is made by, as this process found it.
+SOURCES = tuple(path.read_bytes() for path in (
+    *sorted(_FOLDER.glob("*.py")), *TEMPLATES, _FOLDER / "lanes.hpp"))
 #: Bytes of C++ per file, about: files compile side by side, and in less than their sum.
 _FILE_BYTES = 600_000
 
@@ -65,7 +66,8 @@ def model_sources(tile: LaneTile, model: str) -> dict[str, str]:
     with _deep():
         lowered = lower(read_tile(tile.factory(tile.params), tile.generated.name))
         check_outputs(lowered)
-        emitted = emit(lowered, idle_only=("wake",))
+        emitted = emit(lowered, {"wake": "idle_output"} | dict.fromkeys(
+            activity_ports(manifest), "activity_output"))
     header, source = render_model(manifest, model, tile.lanes, lowered, emitted)
     files = {"tile.hpp": header, "model.cpp": source}
     for number, part in enumerate(_parts(emitted)):

@@ -5,7 +5,7 @@ Functions are short, because compilers take more than linear time for long ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from .lower import Lowered
@@ -25,12 +25,10 @@ ARGUMENTS = "(s, w)"
 class Emitted:
     """A tile as C++."""
 
-    #: Functions and the calls of a clock edge, of the outputs after it, and of those outputs that
-    #: only count while a tile is idle.
+    #: Functions, the calls of a clock edge, and those of the outputs after it, by group.
     functions: tuple[str, ...]
     cycle: tuple[str, ...]
-    outputs: tuple[str, ...]
-    idle_outputs: tuple[str, ...]
+    outputs: dict[str, tuple[str, ...]]
     #: Runs of next states to be copied: (first, length).
     following: tuple[tuple[int, int], ...]
     #: Planes of each array.
@@ -40,26 +38,28 @@ class Emitted:
     rows: tuple[Rows, ...]
 
 
-def emit(lowered: Lowered, *, idle_only: Sequence[str] = ()) -> Emitted:
-    """Return ``lowered`` as C++. The outputs ``idle_only`` are computed apart."""
+def emit(lowered: Lowered, group_of: Mapping[str, str]) -> Emitted:
+    """Return ``lowered`` as C++. Outputs in ``group_of`` are computed apart, group by group; the
+    others are the group ``output``."""
     ports, moved = _output_planes(lowered)
-    sinks: dict[bool, dict[int, int]] = {True: {}, False: {}}
+    sinks: dict[str, dict[int, int]] = {
+        group: {} for group in ("output", *dict.fromkeys(group_of.values()))}
     for name in moved:
         for offset, literal in enumerate(lowered.outputs[name]):
-            sinks[name in idle_only][ports[name][1] + offset] = literal
+            sinks[group_of.get(name, "output")][ports[name][1] + offset] = literal
     cycle = plan_cycle(lowered)
-    outputs, idle_outputs = (plan_outputs(lowered, sinks[late].values()) for late in (False, True))
-    found = find_rows(lowered, (cycle, outputs, idle_outputs),
+    plans = {group: plan_outputs(lowered, each.values()) for group, each in sinks.items()}
+    found = find_rows(lowered, (cycle, *plans.values()),
                       {name: plane for name, plane in ports.items() if name not in moved},
-                      [*lowered.following.values(), *sinks[False].values(),
-                       *sinks[True].values()])
+                      [*lowered.following.values(),
+                       *(literal for each in sinks.values() for literal in each.values())])
     writer = _Writer(lowered, found)
     steps = writer.plan("step", cycle, lowered.following, "n")
-    always = writer.plan("output", outputs, sinks[False], "o")
-    idle = writer.plan("idle_output", idle_outputs, sinks[True], "o")
+    outputs = {group: tuple(writer.plan(group, plan, sinks[group], "o"))
+               for group, plan in plans.items()}
     return Emitted(
-        functions=tuple(writer.functions), cycle=tuple(steps), outputs=tuple(always),
-        idle_outputs=tuple(idle), following=stretches(lowered.following),
+        functions=tuple(writer.functions), cycle=tuple(steps), outputs=outputs,
+        following=stretches(lowered.following),
         sizes={"q": lowered.registers, "i": sum(width for _, width in lowered.inputs.values()),
                "t": lowered.graph.next_plane, "x": writer.spilled,
                "o": sum(len(lowered.outputs[name]) for name in moved)},

@@ -12,7 +12,7 @@ from .emit import ARGUMENTS, Emitted, stretches
 from .lower import Lowered
 from .rows import Rows
 
-__all__ = ["TEMPLATES", "render_model"]
+__all__ = ["TEMPLATES", "activity_ports", "render_model"]
 
 _FOLDER = Path(__file__).parent
 TEMPLATES = (_FOLDER / "tile.hpp.j2", _FOLDER / "tile.cpp.j2")
@@ -32,6 +32,12 @@ def render_model(manifest: dict[str, Any], name: str, lanes: int, lowered: Lower
     header, source = (environment.from_string(path.read_text()).render(**context)
                       for path in TEMPLATES)
     return header, source
+
+
+def activity_ports(manifest: dict[str, Any]) -> list[str]:
+    """Ports that only an observer looks at."""
+    return [port for interface in manifest["interfaces"] if interface["kind"] == "activity"
+            for port in interface["ports"].values()]
 
 
 class _Pins(View):
@@ -70,7 +76,8 @@ class _Context:
                         valids[port] = members[f"{path.removesuffix('payload')}valid"]
         bound = {port for each in manifest["interfaces"] for port in each["ports"].values()}
         shown: dict[str, list[dict[str, Any]]] = {key: [] for key in (
-            "bits_in", "words_in", "configuration", "bits_out", "words_out", "watched")}
+            "bits_in", "words_in", "configuration", "bits_out", "words_out", "watched",
+            "activity")}
         for port in ports.values():
             entry = self._port(port)
             if port["name"] in loaded:
@@ -83,6 +90,8 @@ class _Context:
                 key = "words_in" if into else "words_out"
             elif into and port["name"] not in bound:
                 key = "configuration"
+            elif port["name"] in activity_ports(manifest):
+                key = "activity"
             elif port["width"] == 1:
                 key = "bits_in" if into else "bits_out"
             else:
@@ -107,7 +116,6 @@ class _Context:
             "now": {"at": lowered.inputs["now"][0], "width": lowered.inputs["now"][1]},
             "idle": emitted.ports["idle"], "arguments": ARGUMENTS,
             "cycle": emitted.cycle, "outputs": emitted.outputs,
-            "idle_outputs": emitted.idle_outputs,
         }
 
     def _planes(self, name: str) -> str:

@@ -29,7 +29,7 @@ def test_every_cell_does_what_verilator_says(builder):
 
 
 def test_a_small_card_is_equal_in_every_lane(builder):
-    harness = Harness(lane_tile(builder, "network", NetworkTile, SMALL, 128), builder)
+    harness = Harness(lane_tile(builder, "network", NetworkTile, SMALL, 64), builder)
     harness.compare(1500, seed=1)
     harness.compare(1500, seed=2, activity=40)
 

@@ -128,7 +128,8 @@ def traffic(topology: str, pattern: str, rate: float | None, cycles: int | None,
                     observation.of(lambda: network.fabric, shape, card.clock_ghz), \
                     meter(title, lambda: network.fabric) as live:
                 live.expect(method.planned, "about")
-                timeline.close("build", network.fabric)
+                if profile:
+                    timeline.close("build", network.fabric)
                 result = load.measure(
                     network, load.Load(flows, offered, sizes, seed), method,
                     progress=lambda doing: live.rename(f"{title}, rate {offered:g}: {doing}"))

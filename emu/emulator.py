@@ -16,11 +16,12 @@ from hdl.ports import pack_dims
 from hdl.topology import DimValues, Topology, check_deadlock_free
 
 from .build import Progress
-from .fabric import PATIENCE, EngineError, Fabric
+from .fabric import PATIENCE, EngineError
 from .faults import Faults
 from .flows import channels_of, flow_format
 from .kinds import NodeKind
 from .library import EventKind, Outcome
+from .ranks import open_fabric
 from .report import memory_facts, stuck_report
 from .statistics import LinkStatistics, Statistics
 from .tables import write_switch_tables
@@ -97,7 +98,7 @@ class EngineBackend:
         self._topology, self._params, self._memory_bytes = topology, params, memory_bytes
         self._flat = flat
         latency = [cycles or params.link.latency for cycles in topology.tier_latency]
-        self.fabric = Fabric(
+        self.fabric = open_fabric(
             kinds, topology.links, latency=[latency[link.tier] for link in topology.links],
             quantum=params.host_quantum, window=window, seed=seed, event_log=event_log,
             skip_idle=skip_idle, memory_bytes=memory_bytes, stall_rate=stall_rate, faults=faults,
@@ -142,10 +143,12 @@ class EngineBackend:
     def memory_write(self, rank: int, address: int, data: bytes | np.ndarray) -> None:
         raw = np.frombuffer(data, dtype=np.uint8) if isinstance(data, bytes) else (
             np.ascontiguousarray(data).reshape(-1).view(np.uint8))
-        self._range(rank, address, raw.size)[:] = raw
+        self._check_range(rank, address, raw.size)
+        self.fabric.memory_write(rank, address, raw)
 
     def memory_read(self, rank: int, address: int, size: int) -> np.ndarray:
-        return self._range(rank, address, size).copy()
+        self._check_range(rank, address, size)
+        return self.fabric.memory_read(rank, address, size)
 
     def wait(self, conditions: Sequence[Completions], timeout: int) -> None:
         if not conditions:
@@ -237,11 +240,11 @@ class EngineBackend:
         self.fabric.set_value(rank, "network", "config.dims", packed.to_bytes(size, "little"))
         self.fabric.set_value(rank, "compute", "memory_bytes", memory)
 
-    def _range(self, rank: int, address: int, size: int) -> np.ndarray:
+    def _check_range(self, rank: int, address: int, size: int) -> None:
+        self._topology.check_rank(rank)
         if address < 0 or size < 0 or address + size > self._memory_bytes:
             raise ValueError(f"card {rank} has no {size} bytes at address {address:#x}: its memory "
                              f"has {self._memory_bytes} bytes")
-        return self.memory_view(rank)[address:address + size]
 
 
 @lru_cache(maxsize=16)

@@ -19,7 +19,7 @@ from hdl.topology import Link
 
 from .build import Progress
 from .faults import Faults
-from .kinds import Made, NodeKind, make
+from .kinds import Built, NodeKind, make
 from .library import (
     EVENT,
     FLOW_PACKET,
@@ -38,7 +38,7 @@ from .library import (
     load_engine,
 )
 from .memory import CardMemory
-from .shards import default_lanes, default_threads, share_out
+from .shards import Shard, default_lanes, default_threads, share_out
 from .statistics import FabricStatistics, LinkStatistics
 from .waves import Waves
 
@@ -111,6 +111,10 @@ class Fabric:
         depend on it.
     profile : bool
         Measure what time is spent on, for :func:`~emu.profile.profile_of`.
+    shard : Shard, optional
+        Nodes that this process has; the others are in other processes, see :mod:`emu.ranks`.
+    built : optional
+        What another process has built of the same nodes and links.
     progress : callable, optional
         Hears what is being built.
 
@@ -130,7 +134,8 @@ class Fabric:
                  skip_idle: bool = True, memory_bytes: int = 0,
                  stall_rate: float | Mapping[int, float] = 0.0, faults: Faults | None = None,
                  flat: bool = False, threads: int | None = None, lanes: int | None = None,
-                 waves: Waves | None = None, profile: bool = False,
+                 waves: Waves | None = None, profile: bool = False, shard: Shard | None = None,
+                 built: Built | None = None,
                  progress: Progress | None = None) -> None:
         self._fabric: int | None = None
         self._waves, self._profile = waves, profile
@@ -148,12 +153,16 @@ class Fabric:
         if memory_bytes < 0 or memory_bytes % 4096 or memory_bytes > 1 << 48:
             raise ValueError("memory_bytes must be a multiple of 4096 up to 2**48, not "
                              f"{memory_bytes}")
+        self._window = window
+        self._shard = shard = shard or Shard(0, 1, (0,) * len(self.kinds))
+        #: Nodes of this process.
+        self.local = shard.nodes
         if threads is None:
-            threads = default_threads(len(self.kinds), window)
+            threads = default_threads(len(self.local), window, shard.neighbours)
         if threads < 1:
             raise ValueError(f"threads must be at least 1, not {threads}")
         #: Threads that run the nodes.
-        self.threads = 1 if flat else max(1, min(threads, len(self.kinds)))
+        self.threads = 1 if flat else max(1, min(threads, len(self.local)))
         faults = faults or Faults()
         outages = faults.outages_of(self.links)
         events = EventKind if event_log is True else event_log or ()
@@ -166,23 +175,26 @@ class Fabric:
         self.listener: Callable[[np.ndarray], None] | None = None
         #: Nodes of each kind that share a model.
         self.lanes = {kind: 1 if flat or kind.waves else
-                       default_lanes(count, self.threads) if lanes is None else lanes
+                       default_lanes(count // shard.ranks, self.threads) if lanes is None else lanes
                        for kind, count in Counter(self.kinds).items()}
-        engine, made = make(self.kinds, self.links, latency, flat=flat, lanes=self.lanes,
-                            progress=progress)
+        if built is None or not Path(built[0]).exists():
+            built = make(self.kinds, self.links, latency, flat=flat, lanes=self.lanes,
+                         progress=progress)
+        self._built = built
+        engine, made = built
         self._made = [made[kind] for kind in self.kinds]
         self._library = load_engine(Path(engine))
         self._fabric = self._library.sn_create(Settings(
             nodes=len(self.kinds), window=window, quantum=quantum, flat=flat, skip_idle=skip_idle,
-            event_log=sum(1 << kind for kind in events), threads=self.threads, ranks=1, rank=0,
-            seed=seed % (1 << 64), patience=PATIENCE))
+            event_log=sum(1 << kind for kind in events), threads=self.threads,
+            ranks=shard.ranks, rank=shard.rank, seed=seed % (1 << 64), patience=PATIENCE))
         self._memories: list[CardMemory | None] = []
         self._names: list[str] = []
         self._alike: Counter[str] = Counter()
-        threads_of = share_out([kind.name for kind in self.kinds], self.threads)
-        for kind, each, rate, thread in zip(self.kinds, self._made, stall_rates, threads_of,
-                                            strict=True):
-            self._add_node(kind, each, memory_bytes, rate, thread)
+        threads_of = dict(zip(self.local, share_out(
+            [self.kinds[node].name for node in self.local], self.threads), strict=True))
+        for node, rate in enumerate(stall_rates):
+            self._add_node(node, memory_bytes, rate, threads_of.get(node, 0))
         for link, cycles in zip(self.links, latency, strict=True):
             self._connect(link, cycles)
             self._break(link, faults, outages.get(link, []))
@@ -259,23 +271,32 @@ class Fabric:
         EngineError
             If the hardware broke a rule.
         """
-        fabric = self._open()
         array = (Condition * len(conditions))(
             *(Condition(node, total & 0xFFFF_FFFF) for node, total in conditions))
         outcome = Outcome.SLICE
         while outcome is Outcome.SLICE:
             start = time.perf_counter()
             self.first_run = self.first_run or start
-            outcome = Outcome(self._library.sn_run(fabric, array, len(conditions), deadline,
-                                                   _SLICE_S))
+            outcome = self._run_slice(array, deadline, _SLICE_S)
             self._wall += time.perf_counter() - start
             if self.watcher is not None:
                 self.watcher(self.cycle)
             if self.listener is not None:
-                self.listener(self._events(self._library.sn_log_take))
+                self.listener(self._take_events())
         if outcome is Outcome.FAILED:
-            raise EngineError(self._library.sn_error(fabric).decode())
+            raise EngineError(self._error())
         return outcome
+
+    def _run_slice(self, conditions: ctypes.Array[Condition], deadline: int,
+                   seconds: float) -> Outcome:
+        return Outcome(self._library.sn_run(self._open(), conditions, len(conditions), deadline,
+                                            seconds))
+
+    def _take_events(self) -> np.ndarray:
+        return self._events(self._library.sn_log_take)
+
+    def _error(self) -> str:
+        return self._library.sn_error(self._open()).decode()
 
     # Host ports and memory.
 
@@ -292,27 +313,48 @@ class Fabric:
     def host_read_many(self, requests: Sequence[tuple[int, int]]) -> list[int]:
         """Read registers (node, offset), on all nodes at once and one per cycle on each."""
         for node, offset in requests:
-            self._check(self._library.sn_host_operation(self._open(), node, False, offset, 0))
+            self._post_read(node, offset)
         asked = Counter(node for node, _ in requests)
         values: dict[int, list[int]] = {node: [] for node in asked}
-        value = ctypes.c_uint64()
         for _ in range(_READ_QUANTA + len(requests)):
             waiting = [node for node in values if len(values[node]) < asked[node]]
             if not waiting:
                 break
             self.advance(1)
-            for node in waiting:
-                while self._library.sn_host_result(self._fabric, node, value):
-                    values[node].append(value.value)
+            for node, found in zip(waiting, self._read_results(waiting), strict=True):
+                values[node] += found
         else:
             raise EngineError(f"{self.name(waiting[0])}: no result of reading a register")
         results = {node: iter(found) for node, found in values.items()}
         return [next(results[node]) for node, _ in requests]
 
+    def _post_read(self, node: int, offset: int) -> None:
+        self._check(self._library.sn_host_operation(self._open(), node, False, offset, 0))
+
+    def _read_results(self, nodes: Sequence[int]) -> list[list[int]]:
+        """What reads of these nodes have given since they were asked last."""
+        value, results = ctypes.c_uint64(), list[list[int]]()
+        for node in nodes:
+            results.append([])
+            while self._library.sn_host_result(self._open(), node, value):
+                results[-1].append(value.value)
+        return results
+
+    def memory_write(self, node: int, address: int, data: np.ndarray) -> None:
+        """Write bytes, an array of uint8, to the memory of a node."""
+        self.memory_view(node)[address:address + data.size] = data
+
+    def memory_read(self, node: int, address: int, size: int) -> np.ndarray:
+        """Return a copy of bytes in the memory of a node."""
+        return self.memory_view(node)[address:address + size].copy()
+
     def memory_view(self, node: int) -> np.ndarray:
-        """The memory of a node as a uint8 array, shared with the machine."""
+        """The memory of a node of this process as a uint8 array, shared with the machine."""
         memory = self._memories[node]
         if memory is None:
+            if self._shard.owners[node] != self._shard.rank:
+                raise ValueError(f"the memory of {self.name(node)} is in another process: it can "
+                                 "be read and written, not shared")
             raise ValueError(f"{self.name(node)} has no memory")
         return memory.view
 
@@ -335,6 +377,12 @@ class Fabric:
             found.append((name, TileStatus()))
             self._library.sn_tile_status(self._open(), node, index, found[-1][1])
         return found
+
+    def at_rest(self) -> bool:
+        """No node has anything to do, and nothing is on a link."""
+        return all(not self.status(node).words_arriving
+                   and all(tile.idle for _, tile in self.tile_statuses(node))
+                   for node in self.local)
 
     def blocked_streams(self, node: int) -> list[str]:
         """Streams between a node's tiles that have something to give and nobody who takes it."""
@@ -388,11 +436,14 @@ class Fabric:
 
     def link_statistics(self) -> tuple[LinkStatistics, ...]:
         """What the links have carried so far, in their order."""
-        counts = np.zeros(len(self.links), LINK_COUNTS)
-        self._library.sn_link_counts(self._open(), counts.ctypes.data)
         return tuple(
             LinkStatistics(link.source, link.source_port, link.target, link.target_port, *found)
-            for link, found in zip(self.links, counts.tolist(), strict=True))
+            for link, found in zip(self.links, self._link_counts().tolist(), strict=True))
+
+    def _link_counts(self) -> np.ndarray:
+        counts = np.zeros(len(self.links), LINK_COUNTS)
+        self._library.sn_link_counts(self._open(), counts.ctypes.data)
+        return counts
 
     def watch(self, format_: FlowFormat) -> None:
         """Keep track of what stands on the links, from now on."""
@@ -420,7 +471,7 @@ class Fabric:
     def exercise(self, tile: int, count: int, nodes: Sequence[int] | None = None) -> None:
         """Evaluate a tile of every node, or of ``nodes``, ``count`` times, out of time: harmless at
         rest."""
-        for node in range(len(self.kinds)) if nodes is None else nodes:
+        for node in self.local if nodes is None else nodes:
             self._library.sn_exercise(self._open(), node, tile, count)
 
     def event_log(self) -> np.ndarray:
@@ -452,9 +503,10 @@ class Fabric:
 
     # Building it.
 
-    def _add_node(self, kind: NodeKind, made: Made, memory_bytes: int, stall_rate: float,
-                  thread: int) -> None:
-        memory = CardMemory(memory_bytes) if made.memory and memory_bytes else None
+    def _add_node(self, node: int, memory_bytes: int, stall_rate: float, thread: int) -> None:
+        kind, made, owner = self.kinds[node], self._made[node], self._shard.owners[node]
+        here = owner == self._shard.rank
+        memory = CardMemory(memory_bytes) if here and made.memory and memory_bytes else None
         self._memories.append(memory)
         self._names.append(f"{kind.name} {self._alike[kind.name]}")
         self._alike[kind.name] += 1
@@ -463,7 +515,7 @@ class Fabric:
             models=(ctypes.c_char_p * len(made.models))(*(each.encode() for each in made.models)),
             memory_latency=kind.params.memory.latency if memory else 0,
             memory=memory.address if memory else None, memory_bytes=memory_bytes,
-            stall_rate=stall_rate, rank=0, thread=thread)
+            stall_rate=stall_rate, rank=owner, thread=thread)
         self._check(self._library.sn_add_node(self._fabric, spec))
 
     def _connect(self, link: Link, latency: int) -> None:

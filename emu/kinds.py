@@ -13,7 +13,7 @@ from hdl.verilog import Generated
 from .build import Builder, Progress, model_name
 from .lanes import LaneTile
 
-__all__ = ["Made", "NodeKind", "make"]
+__all__ = ["Built", "Made", "NodeKind", "make"]
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,13 @@ class Made:
     activity: tuple[str, ...]
 
 
+#: An engine's file, and what became of each kind in it.
+Built = tuple[str, dict[NodeKind, Made]]
+
+
 def make(kinds: Sequence[NodeKind], links: Sequence[Link], latency: Sequence[int], *, flat: bool,
          lanes: Mapping[NodeKind, int] | None = None,
-         progress: Progress | None) -> tuple[str, dict[NodeKind, Made]]:
+         progress: Progress | None) -> Built:
     """Build an engine for these nodes; return its file and what became of each kind.
 
     ``lanes`` says how many nodes of a kind share a model of their first tile: 1, the default, for

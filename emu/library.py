@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    Structure,
+    c_char_p,
+    c_double,
+    c_int,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from enum import IntEnum
 from pathlib import Path
 
@@ -12,9 +22,9 @@ from amaranth.lib.data import StructLayout
 
 from hdl.layouts import PacketHeader
 
-__all__ = ["EVENT", "FLOW_PACKET", "HEADER", "LINK_COUNTS", "NEVER", "Condition", "EventKind",
-           "Field", "FlowFormat", "LinkSpec", "NodeSpec", "NodeStatus", "Outcome", "Settings",
-           "TileStatus", "load_engine"]
+__all__ = ["AGREE", "CALL", "EVENT", "FLOW_PACKET", "HEADER", "LINK_COUNTS", "NEVER", "VOTE",
+           "Condition", "EventKind", "Field", "FlowFormat", "LinkSpec", "NodeSpec", "NodeStatus",
+           "Outcome", "Peers", "Settings", "TileStatus", "load_engine"]
 
 #: A cycle that does not come.
 NEVER = (1 << 64) - 1
@@ -63,6 +73,17 @@ class Condition(Structure):
     """Completions of ``node`` have reached ``total``."""
 
     _fields_ = [("node", c_uint32), ("total", c_uint32)]
+
+
+#: Numbers of a vote; see ``engine/peers.hpp``.
+VOTE = 5
+AGREE, CALL = CFUNCTYPE(c_int, POINTER(c_uint64)), CFUNCTYPE(c_int)
+
+
+class Peers(Structure):
+    """What is called while others run other nodes: agree on a vote, send, receive."""
+
+    _fields_ = [("agree", AGREE), ("send", CALL), ("receive", CALL)]
 
 
 class NodeStatus(Structure):
@@ -145,6 +166,10 @@ _FUNCTIONS = {
     "sn_measure": (None, [_FABRIC]),
     "sn_profile": (None, [_FABRIC, c_uint32, c_void_p]),
     "sn_profile_tile": (c_uint64, [_FABRIC, c_uint32, c_uint32, c_uint32]),
+    "sn_set_peers": (None, [_FABRIC, POINTER(Peers)]),
+    "sn_mail": (c_uint64, [_FABRIC, c_uint32, POINTER(c_void_p)]),
+    "sn_give": (c_int, [_FABRIC, c_void_p, c_uint64]),
+    "sn_mail_bytes": (c_uint64, [_FABRIC, c_uint32]),
     "sn_cycle": (c_uint64, [_FABRIC]),
     "sn_active": (c_uint32, [_FABRIC]),
     "sn_run": (c_int, [_FABRIC, POINTER(Condition), c_uint32, c_uint64, c_double]),

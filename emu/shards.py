@@ -11,12 +11,30 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 
-__all__ = ["LANES_FROM", "WORTH", "default_lanes", "default_threads", "share_out"]
+__all__ = ["LANES_FROM", "WORTH", "Shard", "default_lanes", "default_threads", "share_out"]
 
 #: Node-cycles of a window that make a thread worth its barrier. A barrier costs a microsecond or
 #: two, a node-cycle about as much where a node is a card.
 WORTH = 64
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What one process has of a fabric that several run."""
+
+    rank: int
+    ranks: int
+    #: The process that has each node.
+    owners: tuple[int, ...]
+    #: Processes on this computer.
+    neighbours: int = 1
+
+    @property
+    def nodes(self) -> list[int]:
+        """The nodes that this process has."""
+        return [node for node, owner in enumerate(self.owners) if owner == self.rank]
 
 
 def share_out(kinds: Sequence[Hashable], shares: int) -> list[int]:

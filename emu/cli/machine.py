@@ -19,7 +19,7 @@ from .errors import usage
 from .faults import FAILURE_DEADLINE, fault_options, faults, reliable
 from .meter import Meter, meter
 from .observe import Observation, links_options, trace_options
-from .options import common, threads_option
+from .options import common, run_ranks, scale_options
 from .output import OutputFile, Screen
 from .plan import Plan
 from .profile import Timeline, profile_option, profile_values, tell_profile
@@ -48,7 +48,7 @@ def machine_options(default: str | None = None) -> Callable[[Function], Function
                          help="Probability that a memory port stalls, per cycle."),
             click.option("--window", type=click.IntRange(1), metavar="CYCLES",
                          help="Cycles that a card runs ahead; results do not depend on it."),
-            threads_option,
+            scale_options,
         ):
             function = option(function)
         function = common(fault_options(waves_options(profile_option(
@@ -69,6 +69,7 @@ class Machine:
     window: int | None
     stall_rate: float
     threads: int | None
+    ranks: int | None
     link: str | None
     ber: float
     fail: tuple[str, ...]
@@ -133,6 +134,7 @@ class Machine:
         """A running machine whose cards hold ``memory_bytes`` of data and what drivers keep."""
         import emu
 
+        run_ranks(self.ranks)
         self.timeline.begin()
         with usage(), status_line("starting") as progress:
             machine = emu.open(self.topology, preset=self.preset, seed=self.seed,

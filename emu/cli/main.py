@@ -45,15 +45,22 @@ def main(args: Sequence[str] | None = None) -> None:
     sys.exit(_status(args))
 
 
-def _status(args: Sequence[str] | None) -> int:
+def _status(args: Sequence[str] | None, *, shared: bool = False) -> int:
     from drivers.backend import StallError, WaitTimeout
     from drivers.handle import OperationError
     from emu.cache import BuildError
     from emu.emulator import EngineError
+    from emu.ranks import world_size
+    from emu.ranks.launch import RankDied
     from emu.toolchain import ToolchainError
 
+    if world_size() > 1 and not shared:
+        from emu.ranks.server import run_shared
+
+        return run_shared(lambda: _status(args, shared=True))
     try:
-        return cli.main(args, prog_name="supernode", standalone_mode=False) or 0
+        return cli.main(args, prog_name="supernode", standalone_mode=False,
+                        obj=sys.argv[1:] if args is None else list(args)) or 0
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return error.exit_code
@@ -70,7 +77,7 @@ def _status(args: Sequence[str] | None) -> int:
             return 1
         complain(str(error))
         return 1
-    except (BuildError, EngineError, OperationError, StallError, ToolchainError,
-            WaitTimeout, ValueError, MemoryError) as error:
+    except (BuildError, EngineError, OperationError, RankDied, StallError,
+            ToolchainError, WaitTimeout, ValueError, MemoryError) as error:
         complain(str(error) or type(error).__name__)
         return 1

@@ -13,7 +13,7 @@ from hdl.params import PRESETS
 
 from .output import JSON_OUTPUT
 
-__all__ = ["SIZE", "NamingGroup", "choose", "common", "elements", "threads_option"]
+__all__ = ["SIZE", "NamingGroup", "choose", "common", "elements", "run_ranks", "scale_options"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -64,11 +64,32 @@ def common(function: Function) -> Function:
     return function
 
 
-def threads_option(function: Function) -> Function:
-    """Add ``--threads``."""
-    return click.option("--threads", type=click.IntRange(1), metavar="N",
-                        help="Threads that run the nodes; results do not depend on it.  "
-                        "[default: one per processor, fewer on small machines]")(function)
+def scale_options(function: Function) -> Function:
+    """Add ``--threads`` and ``--ranks``."""
+    for option in (
+        click.option("--ranks", type=click.IntRange(1), metavar="R",
+                     help="Processes that share the nodes, started by mpiexec; results do not "
+                     "depend on it.  [default: 1]"),
+        click.option("--threads", type=click.IntRange(1), metavar="N",
+                     help="Threads that run the nodes of a process; results do not depend on it.  "
+                     "[default: one per processor, fewer on small machines]"),
+    ):
+        function = option(function)
+    return function
+
+
+def run_ranks(ranks: int | None) -> None:
+    """End this process with what the same command gives on so many ranks, if they are still to be
+    started."""
+    from emu.ranks.launch import launch, needs_launch
+
+    from .errors import usage
+
+    with usage("--ranks"):
+        wanted = needs_launch(ranks)
+    if wanted:
+        context = click.get_current_context()
+        context.exit(launch(ranks or 1, context.find_root().obj))
 
 
 def choose(option: str, value: str, accepted: Sequence[str]) -> str:

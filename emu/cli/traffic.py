@@ -13,7 +13,7 @@ from .errors import Failure, usage
 from .faults import faults, link_options, reliable
 from .meter import meter
 from .observe import Observation, links_options
-from .options import common, threads_option
+from .options import common, run_ranks, scale_options
 from .output import OUTPUT, OutputFile, Screen
 from .plan import Plan, Workload
 from .profile import Timeline, profile_option, profile_values, tell_profile
@@ -56,14 +56,14 @@ _COLUMNS = ("offered", "accepted", "accepted_min", "latency_mean", "latency_p50"
 @waves_options
 @profile_option
 @links_options
-@threads_option
+@scale_options
 @common
 def traffic(topology: str, pattern: str, rate: float | None, cycles: int | None,
             packet_flits: str, sweep: bool, resolution: float, adaptive: bool | None,
             csv: OutputFile | None, svg: OutputFile | None, link: str | None, ber: float,
             fail: Sequence[str], waves: str | None, waves_dir: str, profile: bool, links: Any,
-            heatmap: OutputFile | None, threads: int | None, preset: str, seed: int,
-            json_output: Any) -> Plan:
+            heatmap: OutputFile | None, threads: int | None, ranks: int | None, preset: str,
+            seed: int, json_output: Any) -> Plan:
     """Load a network with synthetic traffic: verified packets, latency and accepted rate."""
     from emu import traffic as load
     from emu.traffic.measure import Method
@@ -142,6 +142,7 @@ def traffic(topology: str, pattern: str, rate: float | None, cycles: int | None,
             network.close()
 
     def run() -> None:
+        run_ranks(ranks)
         curve = load.sweep(measure, resolution=resolution, highest=highest) if sweep else None
         results = list(curve.points) if curve else [measure(highest)]
         points = [_keys(topology, pattern, result) for result in results]

@@ -122,9 +122,11 @@ int sn_give(Fabric* fabric, const uint64_t* data, uint64_t bytes) {
     return guarded(fabric, [&] { fabric->give(data, bytes / sizeof(uint64_t)); });
 }
 
-// Bytes that a word of this link takes in a message.
-uint64_t sn_mail_bytes(Fabric* fabric, uint32_t source, uint32_t port) {
-    return supernode::Mail::size(fabric->link(source, port).length) * sizeof(uint64_t);
+// Bytes that a word of a link that begins or ends here takes in a message.
+uint64_t sn_mail_bytes(Fabric* fabric, uint32_t link) {
+    for (auto& each : fabric->links())
+        if (each->number == link) return supernode::Mail::size(each->length) * sizeof(uint64_t);
+    return 0;
 }
 
 // Keep track of what stands on links, from now on; all have words of this format.

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from emu.fabric import Fabric
 from emu.kinds import NodeKind
+from emu.ranks import open_fabric
 from emu.tables import write_switch_tables
 from hdl.params import CardParams, TrafficParams
 from hdl.ports import pack_dims
@@ -89,8 +89,8 @@ class TrafficNetwork:
         tiers = [cycles or router.link.latency for cycles in topology.tier_latency]
         #: Of each link.
         self.latency = [tiers[link.tier] for link in topology.links]
-        self.fabric = Fabric(kinds, topology.links, latency=self.latency,
-                             quantum=QUANTUM, **options)
+        self.fabric = open_fabric(kinds, topology.links, latency=self.latency,
+                                  quantum=QUANTUM, **options)
         for rank in range(topology.cards):
             packed = pack_dims(topology.dims(rank, router.dims))
             self.fabric.set_value(rank, "traffic", "config.node",
@@ -141,10 +141,7 @@ class TrafficNetwork:
 
     def at_rest(self) -> bool:
         """No node has anything to do, and nothing is on a link."""
-        fabric = self.fabric
-        return all(not fabric.status(node).words_arriving
-                   and all(tile.idle for _, tile in fabric.tile_statuses(node))
-                   for node in range(self.topology.nodes))
+        return self.fabric.at_rest()
 
     def advance_to(self, cycle: int) -> None:
         """Let time pass until ``cycle``, a multiple of the quantum."""

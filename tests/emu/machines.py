@@ -19,6 +19,7 @@ from emu.fabric import Fabric
 from emu.faults import BitErrors, Faults, Outage
 from emu.kinds import NodeKind
 from emu.library import Outcome
+from emu.ranks import open_fabric
 from hdl.params import CardParams, MemoryParams, RouterParams, SwitchParams, preset
 from hdl.topology import Link, parse
 
@@ -77,8 +78,8 @@ def mixed_fabric(**options: object) -> Fabric:
     """The fabric of ``MIXED``, started."""
     params = toy_params()
     card, slow = toy_card(params), toy_card(toy_params(memory_latency=17))
-    fabric = Fabric([card, slow, card, toy_switch(params)], MIXED,
-                    **{"latency": LATENCY, "quantum": 32, "memory_bytes": MEMORY} | options)
+    fabric = open_fabric([card, slow, card, toy_switch(params)], MIXED,
+                         **{"latency": LATENCY, "quantum": 32, "memory_bytes": MEMORY} | options)
     fabric.set_value(3, "switch", "node", (0xFFFF).to_bytes(2, "little"))
     fabric.start()
     return fabric
@@ -91,7 +92,7 @@ def toy_workload(fabric: Fabric, cards: Sequence[int], *, faulty: bool = False) 
     """
     rng = np.random.default_rng(1)
     for card in cards:
-        fabric.memory_view(card)[:4096] = rng.integers(0, 256, 4096, dtype=np.uint8)
+        fabric.memory_write(card, 0, rng.integers(0, 256, 4096, dtype=np.uint8))
         fabric.host_write(card, toys.BASE, 256)
     for round_ in range(3):
         for card in cards:

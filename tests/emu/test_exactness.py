@@ -9,7 +9,7 @@ import pytest
 
 from emu.library import EventKind
 
-from .machines import MACHINES
+from .machines import MACHINES, MEMORY
 
 each_machine = pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES.keys())
 each_flat = pytest.mark.parametrize(("machine", "cards"), [
@@ -25,7 +25,7 @@ def run(machine, cards, **options):
     machine_, fabric = machine.open(cards, event_log=True, faults=machine.faults, **options)
     try:
         machine.workload(machine_)
-        memories = [fabric.memory_view(node).copy() for node in range(cards)]
+        memories = [fabric.memory_read(node, 0, MEMORY) for node in range(cards)]
         return fabric.event_log(), memories, fabric.link_statistics(), fabric.cycle
     finally:
         fabric.close()

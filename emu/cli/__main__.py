@@ -1,0 +1,5 @@
+"""``python -m emu.cli`` is ``supernode``."""
+
+from . import main
+
+main()

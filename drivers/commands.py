@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 from amaranth.lib import data
@@ -115,6 +116,18 @@ class CommandList:
         raw = b"".join(command.pack() for command in commands)
         return cls(np.frombuffer(bytearray(raw), np.uint8).reshape(-1, COMMAND_BYTES),
                    np.array([command.signal for command in commands], bool))
+
+    def to_state(self) -> dict[str, Any]:
+        """The list as plain data."""
+        return {"raw": self.raw.tobytes().hex(), "signals": np.flatnonzero(self.signals).tolist()}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> CommandList:
+        """The list whose :meth:`to_state` this is."""
+        raw = np.frombuffer(bytearray.fromhex(state["raw"]), np.uint8).reshape(-1, COMMAND_BYTES)
+        signals = np.zeros(len(raw), bool)
+        signals[state["signals"]] = True
+        return cls(raw, signals)
 
     def __len__(self) -> int:
         return len(self.raw)

@@ -7,6 +7,9 @@ last users left, known without asking the card.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 __all__ = ["CounterPool", "OutOfCountersError", "TOTAL_MASK"]
 
 #: Totals are modulo 2^32.
@@ -71,3 +74,11 @@ class CounterPool:
         A counter of a failed operation is not given back: its total is unknown.
         """
         self._free.append(counter)
+
+    def to_state(self) -> dict[str, Any]:
+        """Totals and which are free, as plain data."""
+        return {"totals": list(self._totals), "free": list(self._free)}
+
+    def take_state(self, state: Mapping[str, Any]) -> None:
+        """Be as the pool was whose :meth:`to_state` this is."""
+        self._totals, self._free = list(state["totals"]), list(state["free"])

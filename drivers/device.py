@@ -17,9 +17,10 @@ commands, :meth:`Device.post` writes and rings, and lets no time pass.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -390,6 +391,40 @@ class Device:
         for queue in (self._lists, self._direct):
             queue.waiting = deque(staged for staged in queue.waiting
                                   if staged.operation is not operation)
+
+    # --- checkpoints
+
+    def to_state(self, number: Callable[[Operation], int]) -> dict[str, Any]:
+        """What :meth:`take_state` needs, as plain data; ``number`` names operations."""
+        return {
+            "memory": self.memory.to_state(), "counters": self.counters.to_state(),
+            "queues": [{"tail": queue.tail, "head": queue.head, "waiting": [
+                {"operation": number(staged.operation), "tag": staged.tag, "taken": staged.taken,
+                 "commands": staged.commands.to_state()} for staged in queue.waiting]}
+                for queue in (self._lists, self._direct)],
+            "consumed": self.consumed, "signals": self._signals, "next_tag": self._next_tag,
+            "operations": [[tag, number(owner)] for tag, owner in self._operations.items()],
+            "tails": [[tag, queue is self._direct, tail]
+                      for tag, (queue, tail) in self._tails.items()],
+            "waited": self._waited, "recent": [raw.hex() for raw in self._recent]}
+
+    def take_state(self, state: Mapping[str, Any], operations: Sequence[Operation]) -> None:
+        """Be as the driver was whose :meth:`to_state` this is, in place of a start."""
+        self.memory.take_state(state["memory"])
+        self.counters.take_state(state["counters"])
+        queues = (self._lists, self._direct)
+        for queue, saved in zip(queues, state["queues"], strict=True):
+            queue.tail, queue.head = saved["tail"], saved["head"]
+            queue.waiting = deque(
+                _Staged(operations[staged["operation"]], staged["tag"],
+                        CommandList.from_state(staged["commands"]), staged["taken"])
+                for staged in saved["waiting"])
+        self.consumed, self._signals = state["consumed"], state["signals"]
+        self._next_tag = state["next_tag"]
+        self._operations = {tag: operations[owner] for tag, owner in state["operations"]}
+        self._tails = {tag: (queues[direct], tail) for tag, direct, tail in state["tails"]}
+        self._waited = state["waited"]
+        self._recent.extend(bytes.fromhex(raw) for raw in state["recent"])
 
     # --- reports
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from .collectives import Program, Schedule
 from .commands import CompletionRecord
 from .device import Operation
 from .faults import describe_error, link_of
+from .lease import Lease
 
 if TYPE_CHECKING:
     from .supernode import SuperNode
@@ -90,7 +91,8 @@ class Handle:
     Attributes
     ----------
     schedule : Schedule, Program or None
-        Of a collective: what runs, for :func:`drivers.collectives.reference`.
+        Of a collective: what runs, for :func:`drivers.collectives.reference`. A restored handle
+        has the program alone.
     order : tuple
         Of a collective: the card of each member of the schedule.
     algorithm : str
@@ -100,21 +102,18 @@ class Handle:
     operation: Operation
     bound: Bound
     _supernode: SuperNode = field(repr=False)
-    #: Gives back what the operation holds; called once, if it ended without error.
-    _release: Callable[[], None] = field(repr=False)
+    #: What the operation holds; given back if it ends without error.
+    lease: Lease = field(repr=False)
     schedule: Schedule | Program | None = None
     order: tuple[int, ...] = ()
     algorithm: str = ""
-    _result: Result | None = field(default=None, repr=False)
+    #: Once it has been waited for.
+    result: Result | None = field(default=None, repr=False)
 
     @property
     def done(self) -> bool:
         """Whether it has ended, as far as the host has seen."""
         return self.operation.done
-
-    def release(self) -> None:
-        """Called by the supernode when the operation has ended without error."""
-        self._release()
 
     def wait(self, timeout: int = DEFAULT_TIMEOUT) -> Result:
         """Let time pass until the operation has ended; return its numbers.
@@ -128,15 +127,15 @@ class Handle:
         StallError
             If the machine can make no further progress, with what was stuck.
         """
-        if self._result is None:
+        if self.result is None:
             self._supernode.wait_for(self, timeout)
             records = self.operation.records
             cycles = (max(record.ended for record in records)
                       - min(record.posted for record in records))
-            self._result = Result(
+            self.result = Result(
                 cycles=cycles, bound_cycles=self.bound.cycles, limit=self.bound.limit,
                 efficiency=self.bound.efficiency(cycles),
                 time_ns=cycles / self._supernode.params.clock_ghz,
                 waited_cycles=self._supernode.waited(self.operation.pending),
                 completions=tuple(records))
-        return self._result
+        return self.result

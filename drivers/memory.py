@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -82,6 +84,16 @@ class Allocator:
             else:
                 merged.append((start, end))
         self._holes = merged
+
+    def to_state(self) -> dict[str, Any]:
+        """What is taken, as plain data."""
+        return {"holes": [list(hole) for hole in self._holes],
+                "used": [list(item) for item in self._used.items()]}
+
+    def take_state(self, state: Mapping[str, Any]) -> None:
+        """Be as the allocator was whose :meth:`to_state` this is."""
+        self._holes = [(start, end) for start, end in state["holes"]]
+        self._used = dict(state["used"])
 
 
 @dataclass(frozen=True)

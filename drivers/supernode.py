@@ -8,10 +8,12 @@ commands fit into the rings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +21,7 @@ from hdl.layouts import DType, Op
 from hdl.params import CardParams
 from hdl.topology import Bound, Topology, allreduce_bound, gemm_bound, p2p_bound
 
+from .autosave import AutoSave, saving_backend
 from .backend import Backend, Completions, StallError, WaitTimeout
 from .collectives import (
     NoShapeError,
@@ -39,11 +42,13 @@ from .dtypes import ElementType, element_type
 from .faults import LINK_STATUSES, dead_links
 from .gemm import describe_gemm
 from .handle import DEFAULT_TIMEOUT, Handle, OperationError, Result
+from .lease import Lease
 from .memory import Array
 from .routes import RouteTable, check_routes, route_words
 from .stalls import explain_stall
+from .state import machine_state, take_machine_state
 
-__all__ = ["ALGORITHMS", "Rank", "SuperNode"]
+__all__ = ["ALGORITHMS", "Pass", "Rank", "SuperNode"]
 
 #: Of :meth:`SuperNode.allreduce`.
 ALGORITHMS = ("auto", "ring", "dimensions")
@@ -53,6 +58,18 @@ ALGORITHMS = ("auto", "ring", "dimensions")
 _GRACE = 4096
 #: Instants of the host between two looks at how far a card has taken a list that is too long.
 _POLL_QUANTA = 4
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Time that passes within the wait for an operation: until every card in ``awaited`` has
+    written so many completion records, at most until cycle ``until``; without ``awaited`` until
+    that cycle. The wait as a whole ends at ``deadline``."""
+
+    operation: Operation
+    deadline: int
+    until: int
+    awaited: tuple[Completions, ...] = ()
 
 
 class SuperNode:
@@ -71,21 +88,29 @@ class SuperNode:
 
     def __init__(self, backend: Backend, *, queue_entries: int = 256,
                  completion_entries: int = 256, deadline: int = 0) -> None:
-        self._backend, self._deadline = backend, deadline
-        self._queue_entries = queue_entries
-        self._devices = [Device(backend, rank, queue_entries=queue_entries,
-                                completion_entries=completion_entries, deadline=deadline)
-                         for rank in range(backend.topology.cards)]
-        start_devices(backend, self._devices)
-        self._active: list[Handle] = []
-        self._routes: dict[int, RouteTable] = {}
+        self._prepare(backend, {"queue_entries": queue_entries,
+                                "completion_entries": completion_entries, "deadline": deadline})
+        start_devices(backend, self.devices)
+
+    def _prepare(self, backend: Backend, options: Mapping[str, int]) -> None:
+        self._backend, self._options, self._deadline = backend, dict(options), options["deadline"]
+        self.devices = [Device(backend, rank, **options)
+                        for rank in range(backend.topology.cards)]
+        self.active: list[Handle] = []
+        self.routes: dict[int, RouteTable] = {}
+        #: What is saved with the machine and is here again after a restore, by name: arrays,
+        #: handles, numbers, text, and lists and dictionaries of them.
+        self.kept: dict[str, Any] = {}
+        #: Time that is to pass, or passes, within a wait.
+        self.passing: Pass | None = None
+        self._autosave: AutoSave | None = None
 
     # --- the machine
 
     @property
     def cards(self) -> int:
         """Number of cards."""
-        return len(self._devices)
+        return len(self.devices)
 
     @property
     def topology(self) -> Topology:
@@ -119,6 +144,43 @@ class SuperNode:
                  trace: TracebackType | None) -> None:
         self.close()
 
+    # --- checkpoints
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the whole machine to a file: the cards, what is on its way, the drivers, and what
+        :attr:`kept` names. :func:`emu.restore` makes a machine of it that goes on from here.
+
+        Raises
+        ------
+        CheckpointError
+            If the file cannot be written. What was there is unchanged, and the machine can go on.
+        ValueError
+            If this machine cannot be saved, or something is kept that cannot.
+        """
+        saving_backend(self._backend).save(path, host={
+            "options": self._options, "machine": machine_state(self)})
+
+    def save_every(self, cycles: int, save: Callable[[], None]) -> None:
+        """From now on, while operations are waited for, call ``save`` whenever ``cycles`` cycles
+        have passed; it may :meth:`save`. What the machine does does not depend on it. 0 ends it.
+
+        Raises
+        ------
+        ValueError
+            If this machine cannot be saved.
+        """
+        saving_backend(self._backend)
+        self._autosave = AutoSave(cycles, save, self.cycle + cycles) if cycles else None
+
+    @classmethod
+    def restored(cls, backend: Backend, host: Mapping[str, Any]) -> SuperNode:
+        """The machine that :meth:`save` saved, on a backend that was restored from the file, with
+        what came out of it for the host."""
+        machine = cls.__new__(cls)
+        machine._prepare(backend, host["options"])
+        take_machine_state(machine, host["machine"])
+        return machine
+
     # --- memory
 
     def malloc(self, shape: int | Sequence[int], dtype: str | ElementType, card: int) -> Array:
@@ -135,7 +197,7 @@ class SuperNode:
         sizes = (shape,) if isinstance(shape, int) else tuple(shape)
         if min(sizes, default=0) < 0:
             raise ValueError(f"sizes must be at least 0, not {list(sizes)}")
-        device = self._devices[self.topology.check_rank(card)]
+        device = self.devices[self.topology.check_rank(card)]
         array = Array(card, 0, sizes, kind, self.topology.node_id(card), self._backend)
         return Array(card, device.memory.allocate(array.nbytes), sizes, kind, array.node,
                      self._backend)
@@ -143,7 +205,7 @@ class SuperNode:
     def free(self, *arrays: Array) -> None:
         """Give back arrays that :meth:`malloc` returned (not views of them)."""
         for array in arrays:
-            self._devices[array.card].memory.free(array.offset)
+            self.devices[array.card].memory.free(array.offset)
 
     # --- remote writes
 
@@ -160,7 +222,12 @@ class SuperNode:
         ValueError
             If shapes or types differ.
         """
-        return self._move(Op.WRITE, source, target, ack, path).wait(timeout)
+        return self.start_write(source, target, ack=ack, path=path).wait(timeout)
+
+    def start_write(self, source: Array, target: Array, *, ack: bool = True,
+                    path: int = 0) -> Handle:
+        """Start what :meth:`write` waits for."""
+        return self._move(Op.WRITE, source, target, ack, path)
 
     def reduce_into(self, source: Array, target: Array, *, ack: bool = True,
                     timeout: int = DEFAULT_TIMEOUT) -> Result:
@@ -178,17 +245,18 @@ class SuperNode:
                        length=source.nbytes, dtype=source.dtype.code or DType.F32, signal=True,
                        path=path)
         operation = Operation(f"{op.name.lower()} from card {source.card} to card {target.card}")
-        sender, receiver = self._devices[source.card], self._devices[target.card]
+        sender, receiver = self.devices[source.card], self.devices[target.card]
         if ack:
             sender.stage(operation, DIRECT, [replace(move, ack=True)])
-            return self._launch(operation, bound, lambda: None)
-        counter = receiver.counters.allocate()
+            return self._launch(operation, bound, Lease(self.devices))
+        lease = Lease(self.devices)
+        counter = lease.counter(target.card)
         receiver.counters.expect(counter, packet_count(target.offset, source.nbytes,
                                                        self.params.nic.mtu))
         sender.stage(operation, DIRECT, [replace(move, target_counter=counter)])
         receiver.stage(operation, LIST_QUEUE, [
             Command(op=Op.NOP, signal=True, wait=(counter, receiver.counters.total(counter)))])
-        return self._launch(operation, bound, lambda: receiver.counters.release(counter))
+        return self._launch(operation, bound, lease)
 
     # --- routes
 
@@ -207,18 +275,18 @@ class SuperNode:
             not idle; nothing is written then.
         """
         self._progress()
-        if self._active:
+        if self.active:
             raise ValueError("routes change while the machine is idle, and "
-                             f"{self._active[0].operation.name} is not finished")
-        wanted = {**self._routes, **tables}
+                             f"{self.active[0].operation.name} is not finished")
+        wanted = {**self.routes, **tables}
         check_routes(self.topology, self.params, wanted)
         operation = Operation(f"route tables of card {', '.join(map(str, tables))}")
         for card, table in tables.items():
             writes = [Command(op=Op.ROUTE, source=word)
                       for word in route_words(table.levels, table.entries)]
-            self._devices[card].stage(operation, DIRECT, [*writes[:-1], writes[-1].signalling()])
-        result = self._launch(operation, Bound({}), lambda: None).wait(timeout)
-        self._routes = wanted
+            self.devices[card].stage(operation, DIRECT, [*writes[:-1], writes[-1].signalling()])
+        result = self._launch(operation, Bound({}), Lease(self.devices)).wait(timeout)
+        self.routes = wanted
         return result
 
     # --- GEMM
@@ -245,22 +313,19 @@ class SuperNode:
         for card, gemm in described:
             per_card.setdefault(card, []).append(gemm)
         operation = Operation(f"gemm on card {', '.join(map(str, per_card))}")
-        with ExitStack() as undo:
+        with Lease(self.devices) as lease:
             places: list[tuple[Device, int]] = []
             for card, gemms in per_card.items():
-                device = self._devices[card]
                 for gemm in gemms:
-                    place = device.memory.allocate(DESCRIPTOR_BYTES)
-                    undo.callback(device.memory.free, place)
+                    place = lease.memory(card, DESCRIPTOR_BYTES)
                     self._backend.memory_write(card, place, gemm.pack())
-                    places.append((device, place))
-            release = undo.pop_all().close
+                    places.append((self.devices[card], place))
         for device, place in places:
             device.stage(operation, DIRECT, [Command(op=Op.GEMM, source=place, signal=True)])
         # A card works through its GEMMs one after the other: what each keeps busy adds up.
         bounds = [_sequence([gemm_bound(self.params, gemm.m, gemm.n, gemm.k) for gemm in gemms])
                   for gemms in per_card.values()]
-        return self._launch(operation, max(bounds, key=lambda item: item.cycles), release)
+        return self._launch(operation, max(bounds, key=lambda item: item.cycles), lease)
 
     # --- collectives
 
@@ -297,12 +362,12 @@ class SuperNode:
         on = f"allreduce of {first.size} {first.dtype} on {len(order)} cards"
         if isinstance(schedule, Program):
             operation, ran = Operation(f"dimension-wise {on}"), "dimensions"
-            release = self._stage_program(operation, schedule, members)
+            lease = self._stage_program(operation, schedule, members)
         else:
             operation, ran = Operation(f"ring {on}"), "ring"
-            release = self._stage_lists(operation, schedule, members)
+            lease = self._stage_lists(operation, schedule, members)
         bound = allreduce_bound(self.topology, self.params, order, first.nbytes)
-        handle = self._launch(operation, bound, release)
+        handle = self._launch(operation, bound, lease)
         handle.schedule, handle.order = schedule, tuple(order)
         handle.algorithm = ran
         return handle
@@ -314,8 +379,8 @@ class SuperNode:
             try:
                 shape = dimension_shape(
                     self.topology, self.params, tuple(sorted(group)), array.size, array.dtype.size,
-                    counters=min(self._devices[card].counters.free for card in group),
-                    entries=self._queue_entries)
+                    counters=min(self.devices[card].counters.free for card in group),
+                    entries=self._options["queue_entries"])
             except NoShapeError:
                 if algorithm != "auto":
                     raise
@@ -331,31 +396,30 @@ class SuperNode:
         return schedule, order
 
     def _stage_lists(self, operation: Operation, schedule: Schedule,
-                     members: Sequence[Array]) -> Callable[[], None]:
-        """Stage the lists of a schedule; return what gives its counters back."""
+                     members: Sequence[Array]) -> Lease:
+        """Stage the lists of a schedule; return its counters."""
         counters: dict[tuple[int, str], tuple[int, int]] = {}
-        with ExitStack() as undo:
+        with Lease(self.devices) as lease:
             for position, name in schedule.arrivals:
-                pool = self._devices[members[position].card].counters
-                counter = pool.allocate()
-                undo.callback(pool.release, counter)
-                counters[position, name] = (counter, pool.total(counter))
-            release = undo.pop_all().close
+                card = members[position].card
+                counter = lease.counter(card)
+                counters[position, name] = (counter, self.devices[card].counters.total(counter))
         compiled = compile_schedule(
             schedule, [Placement(array.node, array.offset) for array in members],
             members[0].dtype, mtu=self.params.nic.mtu, counters=counters)
         for (position, name), packets in compiled.packets.items():
-            self._devices[members[position].card].counters.expect(counters[position, name][0],
+            self.devices[members[position].card].counters.expect(counters[position, name][0],
                                                                   packets)
         for array, commands in zip(members, compiled.lists, strict=True):
-            self._devices[array.card].stage(operation, LIST_QUEUE, commands)
-        return release
+            self.devices[array.card].stage(operation, LIST_QUEUE, commands)
+        return lease
 
     def _stage_program(self, operation: Operation, program: Program,
-                       members: Sequence[Array]) -> Callable[[], None]:
-        """Stage the lists of a program; return what gives its counters back."""
-        pools = [self._devices[array.card].counters for array in members]
-        taken = [pool.allocate_many(program.counters) for pool in pools]
+                       members: Sequence[Array]) -> Lease:
+        """Stage the lists of a program; return its counters."""
+        pools = [self.devices[array.card].counters for array in members]
+        with Lease(self.devices) as lease:
+            taken = [lease.counters(array.card, program.counters) for array in members]
         compiled = compile_program(
             program, [array.node for array in members], [array.offset for array in members],
             members[0].dtype, mtu=self.params.nic.mtu, counters=np.array(taken),
@@ -365,21 +429,15 @@ class SuperNode:
             for counter, total in zip(numbers, packets, strict=True):
                 pool.expect(counter, total)
         for array, commands in zip(members, compiled.lists, strict=True):
-            self._devices[array.card].stage(operation, LIST_QUEUE, commands)
-
-        def release() -> None:
-            for pool, numbers in zip(pools, taken, strict=True):
-                for counter in numbers:
-                    pool.release(counter)
-        return release
+            self.devices[array.card].stage(operation, LIST_QUEUE, commands)
+        return lease
 
     # --- running
 
-    def _launch(self, operation: Operation, bound: Bound,
-                release: Callable[[], None]) -> Handle:
-        handle = Handle(operation, bound, self, release)
-        self._active.append(handle)
-        devices = [self._devices[card] for card in operation.pending]
+    def _launch(self, operation: Operation, bound: Bound, lease: Lease) -> Handle:
+        handle = Handle(operation, bound, self, lease)
+        self.active.append(handle)
+        devices = [self.devices[card] for card in operation.pending]
         if full := [device for device in devices if not device.fits()]:
             refresh(self._backend, full)
         for device in devices:
@@ -388,10 +446,17 @@ class SuperNode:
 
     def wait_for(self, handle: Handle, timeout: int) -> None:
         """Let time pass until ``handle``'s operation has ended: see :meth:`Handle.wait`."""
-        deadline = self.cycle + timeout
         operation = handle.operation
         trouble: WaitTimeout | StallError | None = None
+        # A wait for it that a checkpoint cut goes on first: nobody looks at the cards before.
+        passing, self.passing = self.passing, None
+        if passing and passing.operation is not operation:
+            passing = None
+        deadline = passing.deadline if passing else self.cycle + timeout
         while True:
+            if passing:
+                trouble, passing = self._let_pass(passing), None
+                continue
             self._progress()
             if operation.errors:
                 raise self._error(operation)
@@ -400,17 +465,10 @@ class SuperNode:
             if trouble is None and self.cycle >= deadline:
                 trouble = WaitTimeout(f"not done after {timeout} cycles")
             if trouble is not None:
-                report = explain_stall(self._backend, self._devices, operation)
+                report = explain_stall(self._backend, self.devices, operation)
                 raise type(trouble)("\n  ".join([f"{operation.name}: {trouble}", *report])) \
                     from trouble
-            most = deadline - self.cycle
-            look = min(most, self._look)
-            try:
-                self._pass_time(operation, look)
-            except WaitTimeout as error:
-                trouble = error if look == most else None
-            except StallError as error:
-                trouble = error  # unless what has come in the meantime explains it
+            passing = self._next_pass(operation, deadline)
 
     @property
     def _look(self) -> int:
@@ -423,7 +481,7 @@ class SuperNode:
         are given the time to end or to fail too."""
         end = self.cycle + self._deadline + _GRACE
         while self._deadline and operation.silent and self.cycle < end:
-            waited = [Completions(card, self._devices[card].consumed + 1 & 0xFFFF_FFFF)
+            waited = [Completions(card, self.devices[card].consumed + 1 & 0xFFFF_FFFF)
                       for card in operation.silent]
             try:
                 self._backend.wait(waited, min(self._look, end - self.cycle))
@@ -432,41 +490,75 @@ class SuperNode:
             except StallError:
                 break
             for card in operation.pending:
-                self._devices[card].drain()
+                self.devices[card].drain()
         suspect = any(record.status in LINK_STATUSES for record in operation.errors)
         return OperationError(self.topology, operation,
                               dead_links(self._backend) if suspect else ())
 
-    def _pass_time(self, operation: Operation, most: int) -> None:
-        backlog = [device for device in self._devices if device.backlog]
-        if backlog:
-            self._backend.advance(min(most, _POLL_QUANTA * self.params.host_quantum))
-            refresh(self._backend, backlog)
+    def _next_pass(self, operation: Operation, deadline: int) -> Pass:
+        most = min(deadline - self.cycle, self._look)
+        if any(device.backlog for device in self.devices):
+            most = min(most, _POLL_QUANTA * self.params.host_quantum)
+            return Pass(operation, deadline, self.cycle + most)
+        return Pass(operation, deadline, self.cycle + most, tuple(
+            Completions(card, self.devices[card].consumed + 1 & 0xFFFF_FFFF)
+            for card in operation.unfinished))
+
+    def _let_pass(self, passing: Pass) -> WaitTimeout | StallError | None:
+        """Let time pass; return what ends the wait, unless what has come in the meantime explains
+        it."""
+        self.passing = passing
+        most = passing.until - self.cycle
+        try:
+            with self._saving():
+                if passing.awaited:
+                    self._backend.wait(passing.awaited, most)
+                else:
+                    self._backend.advance(most)
+        except WaitTimeout as error:
+            return error if passing.until == passing.deadline else None
+        except StallError as error:
+            return error
+        finally:
+            self.passing = None
+        if not passing.awaited:
+            refresh(self._backend, [device for device in self.devices if device.backlog])
+        return None
+
+    @contextmanager
+    def _saving(self) -> Iterator[None]:
+        """Within it, the backend interrupts what it does for the next checkpoint."""
+        if self._autosave is None:
+            yield
             return
-        self._backend.wait([Completions(card, self._devices[card].consumed + 1 & 0xFFFF_FFFF)
-                            for card in operation.unfinished], most)
+        backend = saving_backend(self._backend)
+        backend.interruption = self._autosave
+        try:
+            yield
+        finally:
+            backend.interruption = None
 
     def _progress(self) -> None:
         """Take in completions, end what has ended, post what there is room for now."""
-        cards = {card for handle in self._active for card in handle.operation.pending}
+        cards = {card for handle in self.active for card in handle.operation.pending}
         for card in sorted(cards):
-            self._devices[card].drain()
-        for handle in [handle for handle in self._active if handle.done]:
-            self._active.remove(handle)
+            self.devices[card].drain()
+        for handle in [handle for handle in self.active if handle.done]:
+            self.active.remove(handle)
             failed = bool(handle.operation.errors)
             for card in handle.operation.pending:
-                device = self._devices[card]
+                device = self.devices[card]
                 (device.abandon if failed else device.forget)(handle.operation)
             if not failed:
-                handle.release()
-        for device in self._devices:
+                handle.lease.release()
+        for device in self.devices:
             if device.backlog:
                 device.post()
 
     def waited(self, cards: Iterable[int] | Mapping[int, int]) -> int:
         """Cycles that commands of ``cards`` waited for counters since this was last asked; time
         passes."""
-        devices = [self._devices[card] for card in cards]
+        devices = [self.devices[card] for card in cards]
         totals = self._backend.read_registers([device.waited_register for device in devices])
         return sum(device.waited(total) for device, total in zip(devices, totals, strict=True))
 

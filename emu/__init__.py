@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
     from drivers.supernode import SuperNode
     from hdl.params import CardParams
 
-__all__ = ["card_params", "open"]
+__all__ = ["card_params", "open", "restore"]
 
 
 def open(  # noqa: A001 (the public name is emu.open)
@@ -49,6 +50,41 @@ def open(  # noqa: A001 (the public name is emu.open)
 
     return SuperNode(EngineBackend(parse(spec), card_params(preset, reliable), progress=progress,
                                    **options), deadline=deadline)
+
+
+def restore(path: str | os.PathLike[str], *, progress: Callable[[str], None] | None = None,
+            **options: Any) -> SuperNode:
+    """Return the machine that :meth:`~drivers.supernode.SuperNode.save` saved, going on from there
+    with the same events at the same cycles, in this process or another.
+
+    What it was asked to keep is in its ``kept``. A wait that a checkpoint interrupted goes on when
+    the same handle is waited for.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    progress : callable, optional
+        Hears what is being built, line by line.
+    options :
+        How the machine is run: ``window`` and ``threads``.
+
+    Raises
+    ------
+    CheckpointError
+        If the file is damaged or no checkpoint, or of another machine than this version makes of
+        the same parameters.
+    BuildError, ToolchainError
+        If the engine cannot be built.
+    """
+    from drivers.supernode import SuperNode
+
+    from .checkpoint import CheckpointReader
+    from .emulator import EngineBackend
+
+    with CheckpointReader(path) as file:
+        backend = EngineBackend.restored(file, progress=progress, **options)
+    return SuperNode.restored(backend, backend.host)
 
 
 def card_params(preset: str, reliable: bool | None = None) -> CardParams:

@@ -50,12 +50,14 @@ HDL = Path(hdl.__file__ or "").parent
 WAIVERS = HDL / "waivers.vlt"
 TRAINING = Path(__file__).parent / "training.py"
 
+#: A model's state can be saved and restored: code of its own, and nothing in what runs every cycle.
+STATE_FLAGS = ("--savable",)
 #: `condition ? value : 0` is not turned into `value & mask`: blocks compute what is wide only while
 #: they have work, and a mask would compute it always.
 BRANCH_FLAGS = tuple(f"-fno-dfg-peephole-replace-cond-with-{branch}-branch-{value}"
                      for branch in ("then", "else") for value in ("zero", "ones"))
 VERILATOR_FLAGS = ("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert",
-                   "--no-timing", "-Wno-fatal", *BRANCH_FLAGS)
+                   "--no-timing", "-Wno-fatal", *STATE_FLAGS, *BRANCH_FLAGS)
 #: Of models with waves: link words, counters and queues are shown, buffers of many rows are not.
 WAVES_FLAGS = ("--trace-fst", "--trace-max-width", "0", "--trace-max-array", "64")
 #: Of the code that runs every cycle, of that which runs once, and of flat designs and models with
@@ -66,6 +68,8 @@ FLAT_FLAGS = ("-O1",)
 #: Of lane-parallel models: straight-line code, on which more finds nothing.
 LANE_FLAGS = ("-O1", "-Wno-psabi")
 ENGINE_FLAGS = ("-O3", "-Wall", "-Wextra", "-Werror")
+#: Of Verilator's runtime.
+RUNTIME_SOURCES = ("verilated.cpp", "verilated_save.cpp", "verilated_threads.cpp")
 #: What Verilator's makefiles define for a model with nothing optional in it.
 RUNTIME_DEFINES = tuple(f"-D{name}" for name in (
     "VERILATOR=1", "VM_COVERAGE=0", "VM_SC=0", "VM_TIMING=0", "VM_TRACE=0", "VM_TRACE_FST=0",
@@ -267,6 +271,7 @@ class Builder:
     def _glue(self, tile: Generated, model: Path) -> Path:
         key = content_key(model.name, tile.manifest_text(), TEMPLATE.read_bytes(),
                           (ENGINE / "pins.hpp").read_bytes(),
+                          (ENGINE / "verilated_state.hpp").read_bytes(),
                           (Path(__file__).parent / "glue.py").read_bytes(), *ENGINE_FLAGS,
                           *((WAVES / "waves.hpp").read_bytes() for _ in range(tile.waves)))
 
@@ -277,7 +282,8 @@ class Builder:
             source.write_text(render_glue(
                 tile.manifest, name, waves=tile.waves,
                 root_header=(model / f"V{name}___024root.h").read_text(),
-                model_source=(model / f"V{name}.cpp").read_text()))
+                model_source=(model / f"V{name}.cpp").read_text(),
+                layout=content_key(*(header.read_text() for header in sorted(model.glob("*.h"))))))
             flags = ["-O2", *self._runtime_include, f"-I{model}", f"-I{ENGINE}", f"-I{WAVES}"]
             compile_objects(self._compiler, [(source, flags)], folder,
                             what=f"compiling the glue of {tile.name}")
@@ -302,11 +308,12 @@ class Builder:
             self._progress("building the simulator's runtime (first time)")
             include = self._toolchain.include
             sources = [(include / name, ["-O2", *self._runtime_include])
-                       for name in ("verilated.cpp", "verilated_threads.cpp")]
+                       for name in RUNTIME_SOURCES]
             compile_objects(self._compiler, sources, folder,
                             what="compiling the simulator's runtime")
 
-        key = content_key(self._tools, *RUNTIME_DEFINES, *self._compiler.common_flags)
+        key = content_key(self._tools, *RUNTIME_SOURCES, *RUNTIME_DEFINES,
+                          *self._compiler.common_flags)
         return sorted(self.cache.entry("runtime", key, build).glob("*.o"))
 
     def _waves_runtime(self) -> list[Path]:

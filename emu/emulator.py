@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
+from drivers.autosave import AutoSave
 from drivers.backend import Completions, StallError, WaitTimeout
+from drivers.plain import from_plain, to_plain
 from drivers.stalls import Channel
 from hdl.layouts import LinkStatus, unpack
 from hdl.params import CardParams
 from hdl.ports import pack_dims
-from hdl.topology import DimValues, Topology, check_deadlock_free
+from hdl.topology import DimValues, Topology, check_deadlock_free, parse
 
 from .build import Progress
+from .checkpoint import CheckpointError, CheckpointReader
 from .fabric import PATIENCE, EngineError
 from .faults import Faults
 from .flows import channels_of, flow_format
@@ -71,6 +76,8 @@ class EngineBackend:
         Kind of the cards, of parameters.
     progress : callable, optional
         Hears what is being built.
+    checkpoint : CheckpointReader, optional
+        Go on from there; :meth:`restored` knows the other parameters.
 
     Time starts where the tables of the switches are written: ``cycle`` is 0 without switches.
 
@@ -87,9 +94,11 @@ class EngineBackend:
                  stall_rate: float | Mapping[int, float] = 0.0,
                  faults: Faults | None = None, event_log: bool | Collection[EventKind] = False,
                  flat: bool = False, skip_idle: bool = True, threads: int | None = None,
-                 lanes: int | None = None, waves: Waves | None = None, profile: bool = False,
+                 lanes: int | Mapping[str, int] | None = None,
+                 waves: Waves | None = None, profile: bool = False,
                  card: Callable[[CardParams], NodeKind] = NodeKind.card,
-                 progress: Progress | None = None) -> None:
+                 progress: Progress | None = None,
+                 checkpoint: CheckpointReader | None = None) -> None:
         if memory_bytes < 4096 or memory_bytes % 4096 or memory_bytes > 1 << 48:
             raise ValueError("memory_bytes must be a multiple of 4096 from 4096 to 2**48, not "
                              f"{memory_bytes}")
@@ -104,14 +113,48 @@ class EngineBackend:
             skip_idle=skip_idle, memory_bytes=memory_bytes, stall_rate=stall_rate, faults=faults,
             flat=flat, threads=threads, lanes=lanes, waves=waves, profile=profile,
             progress=progress)
+        self.fabric.watch(flow_format(params.link))
+        #: See :class:`~drivers.autosave.SavingBackend`.
+        self.interruption: AutoSave | None = None
+        #: What came out of the checkpoint for the host.
+        self.host: dict[str, Any] = {}
+        if checkpoint is not None:
+            self.host = self.fabric.restore(checkpoint)
+            return
         for rank in range(topology.cards):
             self._configure(rank, topology.dims(rank, params.router.dims))
         for node in range(topology.cards, topology.nodes):
             self.fabric.set_value(node, "switch", "node",
                                   topology.node_id(node).to_bytes(2, "little"))
-        self.fabric.watch(flow_format(params.link))
         self.fabric.start()
         write_switch_tables(self.fabric, topology)
+
+    @classmethod
+    def restored(cls, checkpoint: CheckpointReader, **options: Any) -> EngineBackend:
+        """The machine that was saved. ``options`` are those that do not belong to the machine:
+        ``window``, ``threads``, ``profile``, ``progress``, and ``card`` where it was not the usual
+        one.
+
+        Raises
+        ------
+        CheckpointError
+            If the file is of another machine than this version makes of the same parameters.
+        """
+        built = checkpoint.manifest.get("backend")
+        if built is None:
+            raise CheckpointError(f"checkpoint {checkpoint.path} is of a fabric without drivers")
+        shape = dict(checkpoint.manifest["shape"])
+        shape["event_log"] = [EventKind(each) for each in shape["event_log"]]
+        if isinstance(shape["stall_rate"], list):
+            shape["stall_rate"] = from_plain(dict[int, float], shape["stall_rate"])
+        # Lanes are models of their own, and are shared out to threads.
+        lanes = {kind["name"]: kind["lanes"] for kind in shape["kinds"]}
+        if max(lanes.values()) > 1 and options.get("threads") is None:
+            options["threads"] = checkpoint.manifest["threads"]
+        return cls(parse(built["topology"]), from_plain(CardParams, built["params"]),
+                   faults=from_plain(Faults, shape["faults"]), lanes=lanes, checkpoint=checkpoint,
+                   **{name: shape[name] for name in ("memory_bytes", "seed", "stall_rate",
+                                                     "event_log", "skip_idle", "flat")}, **options)
 
     # The drivers' protocol.
 
@@ -154,7 +197,7 @@ class EngineBackend:
         if not conditions:
             return
         awaited = [(self._topology.check_rank(each.rank), each.total) for each in conditions]
-        outcome = self.fabric.run(awaited, self.cycle + timeout)
+        outcome = self._run(awaited, self.cycle + timeout)
         if outcome is Outcome.MET:
             return
         report = stuck_report(self.fabric, awaited)
@@ -165,7 +208,22 @@ class EngineBackend:
         raise StallError(f"{why} (cycle {self.cycle}):\n  {report}")
 
     def advance(self, cycles: int) -> None:
-        self.fabric.advance(cycles)
+        self._run((), self.cycle + cycles)
+
+    def _run(self, awaited: Sequence[tuple[int, int]], deadline: int) -> Outcome:
+        while True:
+            interruption = self.interruption
+            stop = min(deadline, interruption.due) if interruption else deadline
+            outcome = self.fabric.run(awaited, stop)
+            if interruption is None or outcome is not Outcome.DEADLINE or self.cycle >= deadline:
+                return outcome
+            interruption.act(self.cycle)
+
+    def save(self, path: str | os.PathLike[str], *, host: Mapping[str, Any]) -> None:
+        """Write everything to a file, with plain data for the host; see
+        :meth:`~emu.fabric.Fabric.save`."""
+        self.fabric.save(path, host=host, about={"backend": {
+            "topology": self._topology.spec, "params": to_plain(self._params)}})
 
     def close(self) -> None:
         self.fabric.close()

@@ -6,6 +6,7 @@ What drivers need on top of this is :class:`~emu.emulator.EngineBackend`.
 from __future__ import annotations
 
 import ctypes
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,9 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from drivers.plain import to_plain
 from hdl.topology import Link
 
 from .build import Progress
+from .cache import content_key
+from .checkpoint import CheckpointReader, restore_fabric, save_fabric
 from .faults import Faults
 from .kinds import Built, NodeKind, make
 from .library import (
@@ -102,10 +106,10 @@ class Fabric:
     threads : int, optional
         Threads that run the nodes; by default one per processor, fewer where that would not pay,
         see :func:`~emu.shards.default_threads`. Results do not depend on it.
-    lanes : int, optional
+    lanes : int or mapping, optional
         Nodes that share a lane-parallel model of their first tile, 64 to 512, or 1 for models made
-        by Verilator, one per node; by default what is faster, see
-        :func:`~emu.shards.default_lanes`. Results do not depend on it.
+        by Verilator, one per node; of all kinds or by name of the kind; by default what is faster,
+        see :func:`~emu.shards.default_lanes`. Results do not depend on it.
     waves : Waves, optional
         Nodes whose signals are shown, and in which cycles; these are never in lanes. Results do not
         depend on it.
@@ -133,9 +137,9 @@ class Fabric:
                  seed: int = 0, event_log: bool | Collection[EventKind] = False,
                  skip_idle: bool = True, memory_bytes: int = 0,
                  stall_rate: float | Mapping[int, float] = 0.0, faults: Faults | None = None,
-                 flat: bool = False, threads: int | None = None, lanes: int | None = None,
-                 waves: Waves | None = None, profile: bool = False, shard: Shard | None = None,
-                 built: Built | None = None,
+                 flat: bool = False, threads: int | None = None,
+                 lanes: int | Mapping[str, int] | None = None, waves: Waves | None = None,
+                 profile: bool = False, shard: Shard | None = None, built: Built | None = None,
                  progress: Progress | None = None) -> None:
         self._fabric: int | None = None
         self._waves, self._profile = waves, profile
@@ -164,8 +168,14 @@ class Fabric:
         #: Threads that run the nodes.
         self.threads = 1 if flat else max(1, min(threads, len(self.local)))
         faults = faults or Faults()
-        outages = faults.outages_of(self.links)
         events = EventKind if event_log is True else event_log or ()
+        self._settings = {
+            "quantum": quantum, "seed": seed, "event_log": sorted(map(int, events)),
+            "skip_idle": skip_idle, "memory_bytes": memory_bytes,
+            "stall_rate": to_plain(stall_rate), "faults": to_plain(faults), "flat": flat}
+        self._faults = faults
+        outages = faults.outages_of(self.links)
+        self._flow: FlowFormat | None = None
         self._wall = 0.0
         #: When time passed first since this was ``None``, on the clock of ``time.perf_counter``.
         self.first_run: float | None = None
@@ -175,7 +185,8 @@ class Fabric:
         self.listener: Callable[[np.ndarray], None] | None = None
         #: Nodes of each kind that share a model.
         self.lanes = {kind: 1 if flat or kind.waves else
-                       default_lanes(count // shard.ranks, self.threads) if lanes is None else lanes
+                       default_lanes(count // shard.ranks, self.threads) if lanes is None else
+                       lanes.get(kind.name, 1) if isinstance(lanes, Mapping) else lanes
                        for kind, count in Counter(self.kinds).items()}
         if built is None or not Path(built[0]).exists():
             built = make(self.kinds, self.links, latency, flat=flat, lanes=self.lanes,
@@ -238,6 +249,83 @@ class Fabric:
         for node, tile, _ in files:
             self._check(self._library.sn_finish_waves(self._open(), node, tile))
         return self._waves.keep([path for _, _, path in files])
+
+    # Checkpoints.
+
+    def save(self, path: str | os.PathLike[str], *, about: Mapping[str, Any] | None = None,
+             host: Mapping[str, Any] | None = None) -> None:
+        """Write the state of all nodes and links, and time, to a file that
+        :meth:`restore` takes. ``about`` goes into the file's manifest and ``host`` comes back from
+        :meth:`restore`; both are plain data.
+
+        Raises
+        ------
+        CheckpointError
+            If the file cannot be written. What was there is unchanged, and the run can go on.
+        ValueError
+            If nodes show waves: their models have other states.
+        """
+        if self._waves is not None:
+            raise ValueError("a machine that shows waves cannot be saved")
+        save_fabric(self, Path(path), about or {}, host or {})
+
+    def restore(self, source: str | os.PathLike[str] | CheckpointReader) -> dict[str, Any]:
+        """In place of :meth:`start`: go on where a fabric was saved that was built from the same
+        kinds, links and options, whatever its window; return what was kept for the host.
+
+        Raises
+        ------
+        CheckpointError
+            If the file is damaged, or of another fabric: this one can only be closed then.
+        """
+        if isinstance(source, CheckpointReader):
+            self._wall = source.manifest["wall_s"]
+            return restore_fabric(self, source)
+        with CheckpointReader(source) as file:
+            return self.restore(file)
+
+    def shape(self) -> dict[str, Any]:
+        """What this fabric was built from, as plain data: a state fits where this is equal."""
+        first: dict[NodeKind, int] = {}
+        for node, kind in enumerate(self.kinds):
+            first.setdefault(kind, node)
+        number = {kind: index for index, kind in enumerate(first)}
+        return {
+            "kinds": [{"name": kind.name, "lanes": self.lanes[kind],
+                       "memory_latency": self._memory_latency(kind), "tiles": [
+                {"name": name, "model": model,
+                 "layout": self._library.sn_layout(self._open(), node, tile).decode()}
+                for tile, ((name, _), model) in enumerate(
+                    zip(kind.tiles, self._made[node].models, strict=True))]}
+                for kind, node in first.items()],
+            "nodes": [number[kind] for kind in self.kinds],
+            "links": content_key(*(f"{link.source} {link.source_port} {link.target} "
+                                   f"{link.target_port} {latency}" for link, latency
+                                   in zip(self.links, self.latency, strict=True))),
+            "watched": self._flow is not None, **self._settings}
+
+    @property
+    def parts(self) -> int:
+        """How many parts the engine's state has."""
+        return self._library.sn_parts(self._open())
+
+    def save_part(self, part: int) -> memoryview:
+        """A part of the engine's state; valid until the next one is asked for."""
+        start, size = ctypes.c_void_p(), ctypes.c_uint64()
+        self._check(self._library.sn_save(self._open(), part, start, size))
+        return memoryview((ctypes.c_char * size.value).from_address(start.value or 0))
+
+    def restore_part(self, part: int, data: bytes) -> None:
+        """Take a part back."""
+        self._check(self._library.sn_restore(self._open(), part, data, len(data)))
+
+    def resume(self) -> None:
+        """In place of :meth:`start`, when all parts and memories are back."""
+        self._check(self._library.sn_resume(self._open()))
+
+    def has_memory(self, node: int) -> bool:
+        """Whether a node has memory."""
+        return self._memories[node] is not None
 
     # Time.
 
@@ -446,8 +534,9 @@ class Fabric:
         return counts
 
     def watch(self, format_: FlowFormat) -> None:
-        """Keep track of what stands on the links, from now on."""
+        """Keep track of what stands on the links, from now on; to be called before the start."""
         self._check(self._library.sn_watch(self._open(), format_))
+        self._flow = format_
 
     def channel_counts(self, vcs: int) -> np.ndarray:
         """Of each link and each of its ``vcs`` virtual channels, flits sent and flits told freed of
@@ -513,7 +602,7 @@ class Fabric:
         spec = NodeSpec(
             name=self._names[-1].encode(), tiles=len(made.models),
             models=(ctypes.c_char_p * len(made.models))(*(each.encode() for each in made.models)),
-            memory_latency=kind.params.memory.latency if memory else 0,
+            memory_latency=self._memory_latency(kind) if memory else 0,
             memory=memory.address if memory else None, memory_bytes=memory_bytes,
             stall_rate=stall_rate, rank=owner, thread=thread)
         self._check(self._library.sn_add_node(self._fabric, spec))
@@ -540,6 +629,11 @@ class Fabric:
             self._check(self._library.sn_add_outage(
                 self._fabric, link.source, link.source_port, start,
                 NEVER if end is None else end))
+
+    @staticmethod
+    def _memory_latency(kind: NodeKind) -> int:
+        memory = getattr(kind.params, "memory", None)
+        return memory.latency if memory else 0
 
     def _open(self) -> int:
         if self._fabric is None:

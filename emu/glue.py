@@ -22,13 +22,14 @@ _NARROW = ((8, "u8"), (16, "u16"), (32, "u32"), (64, "u64"))
 
 
 def render_glue(manifest: dict[str, Any], name: str, *, root_header: str, model_source: str,
-                waves: bool = False) -> str:
+                layout: str, waves: bool = False) -> str:
     """Return the C++ glue of a tile.
 
     ``name`` is that of its model in the engine; Verilator's class is called V``name``.
     ``root_header`` is the text of Verilator's header of the root module, which says under what name
     the model remembers the clock; ``model_source`` that of the model class, which says what its
-    ``eval()`` calls. With ``waves``, the model can show them.
+    ``eval()`` calls. ``layout`` names the arrangement of the model's variables. With ``waves``,
+    the model can show them.
 
     Raises
     ------
@@ -45,7 +46,7 @@ def render_glue(manifest: dict[str, Any], name: str, *, root_header: str, model_
                        model_source, re.MULTILINE)
     views = [View(manifest, prefix).context() for prefix in manifest["views"]]
     return template.render(name=name, waves=waves, direct=direct and direct[1], views=views,
-                           clock_history=history if clock_only else [])
+                           layout=layout, clock_history=history if clock_only else [])
 
 
 class View:

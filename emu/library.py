@@ -182,6 +182,11 @@ _FUNCTIONS = {
     "sn_link_counts": (None, [_FABRIC, c_void_p]),
     "sn_error_bits": (c_int, [_FABRIC, c_uint32, c_uint32, c_uint64, c_void_p]),
     "sn_exercise": (None, [_FABRIC, c_uint32, c_uint32, c_uint64]),
+    "sn_layout": (c_char_p, [_FABRIC, c_uint32, c_uint32]),
+    "sn_parts": (c_uint32, [_FABRIC]),
+    "sn_save": (c_int, [_FABRIC, c_uint32, POINTER(c_void_p), POINTER(c_uint64)]),
+    "sn_restore": (c_int, [_FABRIC, c_uint32, c_char_p, c_uint64]),
+    "sn_resume": (c_int, [_FABRIC]),
     "sn_log": (c_uint64, [_FABRIC, POINTER(c_void_p)]),
     "sn_log_take": (c_uint64, [_FABRIC, POINTER(c_void_p)]),
 }

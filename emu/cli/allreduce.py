@@ -11,6 +11,7 @@ from drivers.dtypes import DTYPES
 from drivers.supernode import ALGORITHMS
 from emu.oracle import allreduce_sum
 
+from .checkpoints import checkpoint_options
 from .errors import usage
 from .machine import Machine, machine_options, timeout
 from .options import SIZE, choose, elements
@@ -36,6 +37,7 @@ SUMS = ("f32", "bf16")
 @click.option("--algorithm", default="auto", show_default=True, metavar="{auto,ring,dimensions}",
               help="How the sum is formed: around one ring, or one dimension after the other.")
 @machine_options()
+@checkpoint_options
 def allreduce(size: int, dtype: str, algorithm: str, **options: Any) -> Plan:
     """Sum an array over all cards; every card ends with the result."""
     choose("--dtype", dtype, SUMS)
@@ -72,14 +74,12 @@ def sum_once(setup: Machine, machine: SuperNode, count: int, dtype: str,
     rng = np.random.default_rng(setup.seed)
     inputs = [rng.standard_normal(count, np.float32).astype(DTYPES[dtype].numpy)
               for _ in range(machine.cards)]
-    arrays = []
-    for card, values in enumerate(inputs):
-        array = machine.malloc((count,), dtype, card)
-        array.write(values)
-        arrays.append(array)
+    arrays = setup.keep(machine, "arrays", lambda: [
+        machine.malloc((count,), dtype, card).write(values) for card, values in enumerate(inputs)])
     with setup.timed(machine) as watch:
         with usage("--algorithm"):
-            handle = machine.allreduce(arrays, op="sum", algorithm=algorithm)
+            handle = setup.keep(machine, "handle", lambda: machine.allreduce(
+                arrays, op="sum", algorithm=algorithm))
         watch.expect(handle.bound.cycles)
         result = handle.wait(timeout(arrays[0].nbytes))
     expected = allreduce_sum(machine.topology, machine.params, inputs, handle)

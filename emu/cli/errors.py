@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import click
 
-__all__ = ["Failure", "complain", "describe", "usage"]
+__all__ = ["Failure", "complain", "describe", "usage", "warn"]
 
 
 class Failure(click.ClickException):
@@ -44,3 +44,8 @@ def describe(error: BaseException) -> str:
 def complain(message: str) -> None:
     """Print one line on stderr."""
     click.echo(f"supernode: error: {' '.join(message.split())}", err=True)
+
+
+def warn(message: str) -> None:
+    """Print one line on stderr about something that does not end the run."""
+    click.echo(f"supernode: warning: {' '.join(message.split())}", err=True)

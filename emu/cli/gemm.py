@@ -10,6 +10,7 @@ import numpy as np
 from drivers.dtypes import DTYPES
 from emu.shares import shares
 
+from .checkpoints import checkpoint_options
 from .machine import Machine, machine_options, timeout
 from .options import choose
 from .plan import Plan, Workload
@@ -17,6 +18,7 @@ from .report import Figures, report
 from .verdict import compare
 
 if TYPE_CHECKING:
+    from drivers.memory import Array
     from drivers.supernode import SuperNode
 
 __all__ = ["gemm"]
@@ -35,6 +37,7 @@ FORMATS = ("e4m3", "e5m2")
               help="Format of B.")
 @click.option("--b-transposed", is_flag=True, help="Keep B in memory as N × K.")
 @machine_options()
+@checkpoint_options
 def gemm(m: int, n: int, k: int, a_format: str, b_format: str, b_transposed: bool,
          **options: Any) -> Plan:
     """C = A B in FP8 with exact accumulation, C in f32. Every card holds A and computes its share
@@ -50,8 +53,8 @@ def gemm(m: int, n: int, k: int, a_format: str, b_format: str, b_transposed: boo
         rng = np.random.default_rng(setup.seed)
         a = _finite_codes(rng, (m, k), a_format)
         b = _finite_codes(rng, (k, n), b_format)
-        products = []
-        for card, part in enumerate(parts):
+
+        def place(card: int, part: slice) -> tuple[Array, Array, Array]:
             share = b[:, part].T if b_transposed else b[:, part]
             a_array = machine.malloc(a.shape, a_format, card)
             b_array = machine.malloc(share.shape, b_format, card)
@@ -60,9 +63,13 @@ def gemm(m: int, n: int, k: int, a_format: str, b_format: str, b_transposed: boo
             b_array.write(np.ascontiguousarray(share).view(DTYPES[b_format].numpy))
             # What is left of an earlier run must not pass for a result.
             c_array.write(np.full(c_array.shape, np.nan, np.float32))
-            products.append((a_array, b_array, c_array))
+            return a_array, b_array, c_array
+
+        products = setup.keep(machine, "products", lambda: [
+            place(card, part) for card, part in enumerate(parts)])
         with setup.timed(machine) as watch:
-            handle = machine.gemms(products, b_transposed=b_transposed)
+            handle = setup.keep(machine, "handle", lambda: machine.gemms(
+                products, b_transposed=b_transposed))
             watch.expect(handle.bound.cycles)
             result = handle.wait(timeout(m * n * k))
         from hdl.compute import fp8, model

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
@@ -15,6 +15,7 @@ from hdl import topology as topologies
 from hdl.params import PRESETS
 from hdl.params import preset as find_preset
 
+from .checkpoints import Checkpoints, keep, saving
 from .errors import usage
 from .faults import FAILURE_DEADLINE, fault_options, faults, reliable
 from .meter import Meter, meter
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["Machine", "Stopwatch", "machine_options", "rates", "replays", "timeout"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 def machine_options(default: str | None = None) -> Callable[[Function], Function]:
@@ -82,6 +84,9 @@ class Machine:
     links: Any
     heatmap: OutputFile | None
     json_output: Any
+    checkpoint: OutputFile | None = None
+    checkpoint_every: int | None = None
+    resume: str | None = None
     timeline: Timeline = field(default_factory=Timeline)
 
     def __post_init__(self) -> None:
@@ -92,6 +97,10 @@ class Machine:
         self.reliable  # noqa: B018 - likewise
         self.shown  # noqa: B018 - likewise
         self.observation  # noqa: B018 - likewise
+        self.checkpoints  # noqa: B018 - likewise
+        if self.waves and self.checkpoint:
+            raise click.UsageError("a machine that shows waves cannot be saved: accepted is "
+                                   "--waves or --checkpoint")
 
     @cached_property
     def shape(self) -> topologies.Topology:
@@ -120,6 +129,11 @@ class Machine:
                            links=self.links, heatmap=self.heatmap)
 
     @property
+    def checkpoints(self) -> Checkpoints:
+        """Where the machine is saved, and what it goes on from."""
+        return Checkpoints(file=self.checkpoint, every=self.checkpoint_every, resume=self.resume)
+
+    @property
     def clock_ghz(self) -> float:
         """Cycles per nanosecond."""
         return find_preset(self.preset).clock_ghz
@@ -137,12 +151,17 @@ class Machine:
         run_ranks(self.ranks)
         self.timeline.begin()
         with usage(), status_line("starting") as progress:
-            machine = emu.open(self.topology, preset=self.preset, seed=self.seed,
-                               memory_bytes=_room(memory_bytes), window=self.window,
-                               stall_rate=self.stall_rate, threads=self.threads,
-                               reliable=self.reliable, faults=self.faults,
-                               deadline=self._deadline, waves=self.shown, profile=self.profile,
-                               event_log=self.observation.kinds, progress=progress)
+            if self.resume:
+                machine = emu.restore(self.resume, window=self.window, threads=self.threads,
+                                      profile=self.profile, progress=progress)
+            else:
+                machine = emu.open(self.topology, preset=self.preset, seed=self.seed,
+                                   memory_bytes=_room(memory_bytes), window=self.window,
+                                   stall_rate=self.stall_rate, threads=self.threads,
+                                   reliable=self.reliable, faults=self.faults,
+                                   deadline=self._deadline, waves=self.shown,
+                                   profile=self.profile, event_log=self.observation.kinds,
+                                   progress=progress)
         try:
             with (tell_waves(self.screen, self.shown, lambda: _fabric(machine)),
                   self.observation.of(lambda: _fabric(machine), self.shape, self.clock_ghz)):
@@ -168,6 +187,10 @@ class Machine:
             return Plan(kinds, run)
         return make
 
+    def keep(self, machine: SuperNode, name: str, make: Callable[[], T]) -> T:
+        """What ``make`` returns, arrays and handles; in a resumed run, what it had returned."""
+        return keep(self.checkpoints, machine, name, make)
+
     @property
     def _deadline(self) -> int:
         return self.deadline or (FAILURE_DEADLINE if self.fail else 0)
@@ -179,7 +202,9 @@ class Machine:
         if self.profile:
             self.timeline.close("python", fabric)
             fabric.first_run = None
-        with meter(f"running on {self.topology}", lambda: fabric) as shown, Timed(shown) as watch:
+        shared = [each.name for each in fields(self)]
+        with meter(f"running on {self.topology}", lambda: fabric) as shown, \
+                Timed(shown) as watch, saving(self.checkpoints, machine, shared, watch):
             yield watch
         if self.profile:
             self.timeline.close("schedule", fabric, fabric.first_run)
@@ -234,16 +259,23 @@ def replays(machine: SuperNode) -> int:
 
 
 class Stopwatch:
-    """Wall time of a ``with`` block, in ``seconds``."""
+    """Wall time of a ``with`` block, in ``seconds``, and of what an earlier process has done of
+    it."""
 
     seconds = 0.0
+    earlier = 0.0
 
     def __enter__(self) -> Self:
         self._start = time.perf_counter()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.seconds = time.perf_counter() - self._start
+        self.seconds = self.elapsed
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds so far."""
+        return self.earlier + time.perf_counter() - self._start
 
 
 class Timed(Stopwatch):

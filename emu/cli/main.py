@@ -18,6 +18,7 @@ from .demo import demo
 from .doctor import doctor
 from .errors import complain
 from .options import NamingGroup
+from .resume import resume
 from .run import run
 from .sweep import sweep
 from .topology import topology
@@ -36,7 +37,7 @@ def cli() -> None:
     """A supernode in RTL, emulated cycle by cycle: cards, links, GEMMs and collectives."""
 
 
-for _command in (demo, run, bench, sweep, topology, traffic, verilog, build, doctor, clean):
+for _command in (demo, run, resume, bench, sweep, topology, traffic, verilog, build, doctor, clean):
     cli.add_command(_command)
 
 
@@ -49,6 +50,7 @@ def _status(args: Sequence[str] | None, *, shared: bool = False) -> int:
     from drivers.backend import StallError, WaitTimeout
     from drivers.handle import OperationError
     from emu.cache import BuildError
+    from emu.checkpoint import CheckpointError
     from emu.emulator import EngineError
     from emu.ranks import world_size
     from emu.ranks.launch import RankDied
@@ -77,7 +79,7 @@ def _status(args: Sequence[str] | None, *, shared: bool = False) -> int:
             return 1
         complain(str(error))
         return 1
-    except (BuildError, EngineError, OperationError, RankDied, StallError,
+    except (BuildError, CheckpointError, EngineError, OperationError, RankDied, StallError,
             ToolchainError, WaitTimeout, ValueError, MemoryError) as error:
         complain(str(error) or type(error).__name__)
         return 1

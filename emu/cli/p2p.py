@@ -8,8 +8,8 @@ import click
 import numpy as np
 
 from drivers.dtypes import DTYPES
-from hdl.topology import p2p_bound
 
+from .checkpoints import checkpoint_options
 from .errors import usage
 from .machine import Machine, machine_options, timeout
 from .options import SIZE, choose, elements
@@ -35,6 +35,7 @@ DTYPE_NAMES = tuple(name for name in DTYPES if name != "u8")
 @click.option("--target", type=int, metavar="CARD", show_default="the last one",
               help="Card that is written to.")
 @machine_options()
+@checkpoint_options
 def p2p(size: int, dtype: str, source: int, target: int | None, **options: Any) -> Plan:
     """Write an array from one card to another, until it is visible there."""
     choose("--dtype", dtype, DTYPE_NAMES)
@@ -50,15 +51,16 @@ def p2p(size: int, dtype: str, source: int, target: int | None, **options: Any) 
     def plan(machine: SuperNode) -> None:
         rng = np.random.default_rng(setup.seed)
         values = np.frombuffer(rng.bytes(size), kind)
-        origin = machine.malloc((count,), dtype, source)
-        destination = machine.malloc((count,), dtype, target)
-        origin.write(values)
         # The opposite of what must arrive: no bit is right before it has been written.
-        destination.write(np.invert(values.view(np.uint8)).view(kind))
-        bound = p2p_bound(machine.topology, machine.params, source, target, size)
+        origin, destination = setup.keep(machine, "arrays", lambda: (
+            machine.malloc((count,), dtype, source).write(values),
+            machine.malloc((count,), dtype, target).write(
+                np.invert(values.view(np.uint8)).view(kind))))
         with setup.timed(machine) as watch:
-            watch.expect(bound.cycles)
-            result = machine.write(origin, destination, ack=True, timeout=timeout(size))
+            handle = setup.keep(machine, "handle", lambda: machine.start_write(
+                origin, destination))
+            watch.expect(handle.bound.cycles)
+            result = handle.wait(timeout(size))
         verdict = compare([destination.read(), origin.read()], [values, values])
         figures = Figures(workload="p2p", size=size, dtype=dtype, algorithm="write",
                           bus_factor=1.0, extra={})

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <exception>
 
+#include "checkpoint.hpp"
 #include "fabric.hpp"
 
 using supernode::Condition;
@@ -276,6 +277,33 @@ uint64_t sn_log_take(Fabric* fabric, const Event** events) {
     const auto& log = fabric->log.take(fabric->cycle());
     *events = log.data();
     return log.size();
+}
+
+// Names the arrangement of a tile's state.
+const char* sn_layout(Fabric* fabric, uint32_t node, uint32_t tile) {
+    const supernode::Model* model = fabric->node(node).tiles[tile].model;
+    return model ? model->layout() : "one of the flat design";
+}
+
+// Parts of the state: see checkpoint.hpp.
+uint32_t sn_parts(Fabric* fabric) { return supernode::parts(*fabric); }
+
+// Hands over the bytes of a part, which live until the next call.
+int sn_save(Fabric* fabric, uint32_t part, const uint8_t** data, uint64_t* bytes) {
+    return guarded(fabric, [&] {
+        fabric->saved = supernode::save(*fabric, part);
+        *data = fabric->saved.data();
+        *bytes = fabric->saved.size();
+    });
+}
+
+int sn_restore(Fabric* fabric, uint32_t part, const uint8_t* data, uint64_t bytes) {
+    return guarded(fabric, [&] { supernode::restore(*fabric, part, data, bytes); });
+}
+
+// In place of sn_start, when all parts are restored.
+int sn_resume(Fabric* fabric) {
+    return guarded(fabric, [&] { fabric->resume(); });
 }
 
 uint64_t sn_log(Fabric* fabric, const Event** events) {

@@ -190,6 +190,10 @@ void Fabric::start() {
         node->observe(0);
         node->next = 0;
     }
+    resume();
+}
+
+void Fabric::resume() {
     team_.emplace(
         partitions_.size(), [this](unsigned thread) { take_turn(thread); },
         [this](unsigned thread) { return plan(thread); });

@@ -58,6 +58,8 @@ class Fabric {
                    size_t bytes);
     // Resets every tile; to be called once, when all values are set.
     void start();
+    // In its place where the state has been restored.
+    void resume();
 
     // Runs until a boundary at which all conditions hold or at which `deadline` has come; at most
     // about `seconds` of wall time. Without conditions only the deadline ends it.
@@ -79,14 +81,23 @@ class Fabric {
     // Those of this process, and links that begin or end at one of them.
     const std::vector<std::unique_ptr<Node>>& nodes() const { return nodes_; }
     const std::vector<std::unique_ptr<Link>>& links() const { return links_; }
+    const std::vector<std::unique_ptr<Group>>& groups() const { return groups_; }
     uint64_t cycle() const { return now_; }
     // True for a node of another process.
     bool reaches(const Condition& condition) const;
     // Nodes that have something to do before the next boundary.
     unsigned active() const;
 
+    // All but the groups.
+    template <typename A>
+    void archive(A& a) {
+        a(now_, progress_, last_progress_, stagnant_, log);
+        if (flat_) a(*flat_);
+    }
+
     EventLog log;
     std::string error;
+    std::vector<uint8_t> saved;  // the part of the state that was asked for last
 
   private:
     // What threads do next.

@@ -49,6 +49,10 @@ struct Faults {
         while (past < outages.size() && outages[past].end <= from) ++past;
         return past < outages.size() && outages[past].start <= to;
     }
+    template <typename A>
+    void archive(A& a) {
+        a(past);
+    }
 };
 
 }  // namespace supernode

@@ -43,6 +43,11 @@ class Flow {
         std::vector<FlowPacket> packets;  // at least those of the last `depth` flits
     };
     const std::vector<Channel>& channels() const { return channels_; }
+    template <typename A>
+    void archive(A& a) {
+        for (Channel& channel : channels_) a(channel.sent, channel.told, channel.packets);
+        a(next_seq_);
+    }
 
   private:
     void take(Channel& channel, const uint32_t* word);

@@ -29,6 +29,18 @@ class Group {
     void run(uint64_t start, uint64_t end, Profiled& profile);
     // It does nothing from now on, unless a word arrives.
     void retire();
+    template <typename A>
+    void archive(A& a) {
+        // Lanes are shared out to threads, so a group of lanes may be another one elsewhere.
+        const uint64_t mine[2] = {nodes_.front()->number, nodes_.size()};
+        uint64_t saved[2] = {mine[0], mine[1]};
+        a(saved[0], saved[1]);
+        if (saved[0] != mine[0] || saved[1] != mine[1])
+            throw std::runtime_error("the lanes of " + model_name + " were shared out otherwise: "
+                                     "accepted is the number of threads that it was saved with");
+        if (model) a(*model);
+        for (Node* node : nodes_) a(*node);
+    }
 
     // One of the nodes has a link to another process.
     bool border = false;

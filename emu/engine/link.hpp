@@ -43,6 +43,12 @@ struct Link {
         next = std::min(next, arrival);
         return reinterpret_cast<uint32_t*>(words.push(arrival));
     }
+    template <typename A>
+    void archive(A& a) {
+        a(words, counts);
+        if (faults) a(*faults);
+        if (flow) a(*flow);
+    }
 };
 
 }  // namespace supernode

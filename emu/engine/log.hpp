@@ -50,6 +50,10 @@ class EventLog {
     }
     // Takes all that another log has.
     void absorb(EventLog& other);
+    template <typename A>
+    void archive(A& a) {
+        a(events_);
+    }
     // Sorted by (cycle, node, port, kind); a port has one event of a kind per cycle.
     const std::vector<Event>& sorted();
     // What happened before `cycle`, sorted, and leave it out from now on.

@@ -65,6 +65,11 @@ class ReadPort {
         return true;
     }
 
+    template <typename A>
+    void archive(A& a) {
+        a(responding_, pending_);
+    }
+
     uint64_t due() const { return pending_.front_time(); }
     uint64_t outstanding() const { return pending_.size(); }
     bool offered() const { return *pins_.valid; }

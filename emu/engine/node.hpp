@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint.hpp"
 #include "link.hpp"
 #include "log.hpp"
 #include "memory.hpp"
@@ -43,12 +44,23 @@ struct Tile {
         refresh();
         ++evaluations;
     }
+    template <typename A>
+    void archive(A& a) {
+        a(idle, wake, evaluations, activity);
+        for (ReadPort& port : reads) a(port);
+    }
 };
 
 struct LinkPort {
     Link* out = nullptr;
     Link* in = nullptr;
     bool receiving = false;  // the rx pins hold a word
+
+    template <typename A>
+    void archive(A& a) {
+        a(receiving);
+        if (in) a(*in);
+    }
 };
 
 // A stream from one tile to another; `in` is null where they are joined inside their model.
@@ -97,6 +109,17 @@ class Node {
     // The `up` pin of a link port changes in a cycle to come.
     void add_signal(uint64_t cycle, unsigned port, bool level);
     TilePins& front() const { return *tiles[0].pins; }
+    // With the links that lead here; the first tile's model is its group's.
+    template <typename A>
+    void archive(A& a) {
+        for (Tile& tile : tiles) {
+            a(tile);
+            if (tile.model && &tile != &tiles.front()) a(*tile.model);
+        }
+        for (LinkPort& port : links) a(port);
+        a(host_results, host_reads_pending, stepped, next, host_times_, host_free_, host_driven_,
+          streaming_, skip_from_, stirred_, next_signal_, signal_time_);
+    }
 
     const unsigned number;
     const std::string name;

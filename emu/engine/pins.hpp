@@ -4,6 +4,7 @@
 // for every tile and every parameter set.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <stdexcept>
@@ -132,6 +133,12 @@ class Model {
     virtual void reset(bool level) = 0;
     // Activity pins are read from now on: a model may leave them alone before.
     virtual void observe() {}
+    // The whole state, pins included, appended to `to`; and taken back from exactly these bytes,
+    // by a model whose `layout` is the same.
+    virtual void save(std::vector<uint8_t>& to) = 0;
+    virtual void restore(const uint8_t* from, size_t bytes) = 0;
+    // Names the arrangement of the state's bytes.
+    virtual const char* layout() const = 0;
     // Of a model that is built with waves (see waves.hpp): cycles [from, end) go to a file. To be
     // called after reset.
     virtual void show(const std::string& /*path*/, uint64_t /*from*/, uint64_t /*end*/) {

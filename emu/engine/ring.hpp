@@ -37,6 +37,18 @@ class TimedRing {
         *at = time;
         return reinterpret_cast<uint8_t*>(at + 1);
     }
+    // The records; where they lie does not matter.
+    template <typename A>
+    void archive(A& a) {
+        uint64_t count = size();
+        a(count);
+        if constexpr (A::loading) head_ = tail_ = 0;
+        for (uint64_t index = 0; index < count; ++index) {
+            if constexpr (A::loading) push(0);
+            a.raw(slots_.data() + ((head_ + index) & mask_) * stride_, 8 * stride_);
+        }
+        front_ = empty() ? NEVER : *slot(head_);
+    }
 
   private:
     const uint64_t* slot(uint64_t index) const {

@@ -1,5 +1,6 @@
 // How time passes: quanta, windows, and who runs what in them.
 #include <algorithm>
+#include <stdexcept>
 
 #include "fabric.hpp"
 
@@ -13,6 +14,7 @@ bool Fabric::reaches(const Condition& condition) const {
 
 Outcome Fabric::run(const std::vector<Condition>& conditions, uint64_t deadline, double seconds) {
     for (const Condition& condition : conditions) node_of_.at(condition.node);
+    if (!team_) throw std::runtime_error("the fabric has not been started");
     conditions_ = &conditions;
     deadline_ = deadline;
     until_ = std::chrono::steady_clock::now() +

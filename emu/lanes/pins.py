@@ -7,6 +7,7 @@ from typing import Any
 
 import jinja2
 
+from ..cache import content_key
 from ..glue import View
 from .emit import ARGUMENTS, Emitted, stretches
 from .lower import Lowered
@@ -29,9 +30,10 @@ def render_model(manifest: dict[str, Any], name: str, lanes: int, lowered: Lower
     """
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
     context = _Context(manifest, name, lanes, lowered, emitted).context()
-    header, source = (environment.from_string(path.read_text()).render(**context)
-                      for path in TEMPLATES)
-    return header, source
+    header_template, source_template = (environment.from_string(path.read_text())
+                                        for path in TEMPLATES)
+    header = header_template.render(**context)
+    return header, source_template.render(**context, layout=content_key(header))
 
 
 def activity_ports(manifest: dict[str, Any]) -> list[str]:

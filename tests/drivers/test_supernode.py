@@ -148,13 +148,13 @@ def test_two_allreduces_under_way_at_once_do_not_mix():
 
 def test_counters_come_back_and_wrap_at_32_bits():
     supernode = machine("ring:3", seed=5)
-    for card, device in enumerate(supernode._devices):
+    for card, device in enumerate(supernode.devices):
         total = 0xFFFF_FFF0 + card
         supernode.backend.cards[card].counters[:] = [total] * SMALL.nic.counters
         device.counters._totals = [total] * SMALL.nic.counters
     for repeat in range(12):
         check_allreduce(supernode, range(3), 200, "f32", repeat)
-    for card, device in enumerate(supernode._devices):
+    for card, device in enumerate(supernode.devices):
         assert device.counters.free == SMALL.nic.counters
         assert device.counters._totals == supernode.backend.cards[card].counters
 
@@ -190,7 +190,7 @@ def test_running_out_of_counters_is_refused_and_gives_back_what_it_took():
     arrays = [supernode.malloc(8, "f32", card) for card in range(2)]
     with pytest.raises(OutOfCountersError):
         supernode.allreduce(arrays, algorithm="ring")
-    assert [device.counters.free for device in supernode._devices] == [2, 2]
+    assert [device.counters.free for device in supernode.devices] == [2, 2]
 
 
 # --- remote writes
@@ -250,7 +250,7 @@ def test_gemm_multiplies_matrices_on_one_card(formats, b_transposed):
 def test_gemms_on_several_cards_and_more_than_the_window_holds():
     supernode = machine("ring:3")
     products, wanted = [], []
-    free = [device.memory.free_bytes for device in supernode._devices]
+    free = [device.memory.free_bytes for device in supernode.devices]
     for index in range(15):
         a, b, c = (supernode.malloc((2, 2), kind, index % 3) for kind in ("e4m3", "e4m3", "f32"))
         a.write(np.full((2, 2), index, ml_dtypes.float8_e4m3fn))
@@ -262,7 +262,7 @@ def test_gemms_on_several_cards_and_more_than_the_window_holds():
     assert len(result.completions) == 15
     for product in products:
         supernode.free(*product)
-    assert [device.memory.free_bytes for device in supernode._devices] == free
+    assert [device.memory.free_bytes for device in supernode.devices] == free
 
 
 def test_gemms_that_do_not_fit_are_refused_by_name():
@@ -333,13 +333,13 @@ def test_rings_wrap_many_times():
     for repeat in range(30):
         check_allreduce(supernode, range(2), 5, "f32", repeat)
     tails = [card.record_tail for card in supernode.backend.cards]
-    assert tails == [30, 30] == [device.consumed for device in supernode._devices]
+    assert tails == [30, 30] == [device.consumed for device in supernode.devices]
     assert all(card.heads[0] > 8 for card in supernode.backend.cards)
 
 
 def test_more_signalling_commands_than_completion_records_neither_overwrite_nor_hang():
     supernode = machine("ring:2", rings=4)
-    device = supernode._devices[0]
+    device = supernode.devices[0]
     operation = Operation("many signals")
     device.stage(operation, LIST_QUEUE, [Command(op=Op.NOP, signal=True)] * 50)
     result = supernode._launch(operation, Bound({}), lambda: None).wait()
@@ -350,7 +350,7 @@ def test_more_signalling_commands_than_completion_records_neither_overwrite_nor_
 def test_a_full_completion_ring_does_not_hold_up_cards_that_wait_for_this_one():
     supernode = SuperNode(ModelBackend(parse("ring:2"), SMALL), queue_entries=64,
                           completion_entries=4)
-    first, second = supernode._devices
+    first, second = supernode.devices
     operation = Operation("signals, then a write")
     first.stage(operation, LIST_QUEUE, [
         *[Command(op=Op.NOP, signal=True)] * 20,
@@ -362,7 +362,7 @@ def test_a_full_completion_ring_does_not_hold_up_cards_that_wait_for_this_one():
 
 def test_more_direct_commands_than_the_window_holds_are_not_lost():
     supernode = machine("ring:2")
-    device = supernode._devices[1]
+    device = supernode.devices[1]
     operation = Operation("many direct")
     device.stage(operation, DIRECT, [Command(op=Op.NOP, signal=True)] * 30)
     supernode._launch(operation, Bound({}), lambda: None).wait()
@@ -375,7 +375,7 @@ def test_more_direct_commands_than_the_window_holds_are_not_lost():
 def test_a_failed_command_names_card_command_status_and_peer():
     supernode = machine("ring:3")
     operation = Operation("a write beyond memory")
-    supernode._devices[1].stage(operation, DIRECT, [
+    supernode.devices[1].stage(operation, DIRECT, [
         Command(op=Op.WRITE, length=64, node=2, address=1 << 40, ack=True, signal=True)])
     handle = supernode._launch(operation, Bound({}), lambda: None)
     with pytest.raises(OperationError, match=r"a write beyond memory: card 1: WRITE with tag 0 "
@@ -388,7 +388,7 @@ def test_a_failed_command_names_card_command_status_and_peer():
 def test_a_command_that_was_not_to_signal_reports_its_error_too():
     supernode = machine("ring:2")
     operation = Operation("bad")
-    supernode._devices[0].stage(operation, LIST_QUEUE, [
+    supernode.devices[0].stage(operation, LIST_QUEUE, [
         Command(op=Op.WRITE, length=4, source=1 << 40), Command(op=Op.FENCE, signal=True)])
     handle = supernode._launch(operation, Bound({}), lambda: None)
     with pytest.raises(OperationError, match="SOURCE_RANGE") as caught:
@@ -401,8 +401,8 @@ def test_a_stall_names_card_queue_counter_and_totals(others):
     supernode = machine("ring:3")
     operation = Operation("a wait for nobody")
     if others:
-        supernode._devices[0].stage(operation, LIST_QUEUE, [Command(op=Op.FENCE, signal=True)])
-    supernode._devices[2].stage(operation, LIST_QUEUE, [
+        supernode.devices[0].stage(operation, LIST_QUEUE, [Command(op=Op.FENCE, signal=True)])
+    supernode.devices[2].stage(operation, LIST_QUEUE, [
         Command(op=Op.NOP, wait=(7, 3), signal=True)])
     handle = supernode._launch(operation, Bound({}), lambda: None)
     with pytest.raises(StallError, match=r"a wait for nobody: nothing can happen\n  card 2: "
@@ -415,7 +415,7 @@ def test_a_stall_names_card_queue_counter_and_totals(others):
 def test_a_timeout_names_what_was_stuck():
     supernode = machine("ring:2", slow=[1], late=1 << 40)
     operation = Operation("half asleep")
-    for device in supernode._devices:
+    for device in supernode.devices:
         device.stage(operation, LIST_QUEUE, [Command(op=Op.NOP, signal=True)])
     handle = supernode._launch(operation, Bound({}), lambda: None)
     with pytest.raises(WaitTimeout, match="half asleep: no completion within 1000 cycles\n  "

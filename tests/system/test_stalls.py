@@ -35,7 +35,7 @@ def chain(error) -> list[str]:
 def launch(sn, *lists):
     """Post command lists, one per card; the last command of each reports."""
     operation = Operation("a test")
-    for device, commands in zip(sn._devices, lists, strict=True):
+    for device, commands in zip(sn.devices, lists, strict=True):
         if commands:
             device.stage(operation, LIST_QUEUE, [*commands[:-1], commands[-1].signalling()])
     return sn._launch(operation, Bound({}), lambda: None)
@@ -43,7 +43,7 @@ def launch(sn, *lists):
 
 def test_a_chain_of_counters_ends_at_the_one_that_nobody_raises():
     with machine("ring:3") as sn:
-        sn._devices[2].counters.expect(7, 1)
+        sn.devices[2].counters.expect(7, 1)
         handle = launch(
             sn,
             [Command(op=Op.NOP, wait=(3, 2)), Command(op=Op.NOP),

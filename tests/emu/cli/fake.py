@@ -47,10 +47,11 @@ class FakeArray:
     def nbytes(self) -> int:
         return self.values.nbytes
 
-    def write(self, values: np.ndarray) -> None:
+    def write(self, values: np.ndarray) -> FakeArray:
         assert values.shape == self.shape
         assert values.dtype == self.values.dtype
         self.values = values.copy()
+        return self
 
     def read(self) -> np.ndarray:
         return self.values.copy()
@@ -65,6 +66,7 @@ class FakeSuperNode:
     flip: bool = False
     result: FakeResult = field(default_factory=FakeResult)
     closed: bool = False
+    kept: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def open(cls, spec: str, *, preset: str, flip: bool = False,
@@ -91,11 +93,10 @@ class FakeSuperNode:
     def free(self, *arrays: FakeArray) -> None:
         pass
 
-    def write(self, source: FakeArray, target: FakeArray, ack: bool = True,
-              timeout: int = 0) -> FakeResult:
+    def start_write(self, source: FakeArray, target: FakeArray) -> FakeHandle:
         target.values = source.values.copy()
         self._corrupt(target)
-        return self.result
+        return FakeHandle(self.result)
 
     def gemms(self, products: list[tuple[FakeArray, FakeArray, FakeArray]], *,
               b_transposed: bool = False) -> FakeHandle:

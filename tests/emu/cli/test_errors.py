@@ -161,7 +161,7 @@ def test_a_failed_run_is_one_line_and_status_1(
         monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise _machine_error(module, name)
-    monkeypatch.setattr(FakeSuperNode, "write", fail)
+    monkeypatch.setattr(FakeSuperNode, "start_write", fail)
     monkeypatch.setattr(emu, "open", FakeSuperNode.open)
     outcome = invoke(capsys, f"run p2p --topology ring:2 --json {tmp_path / 'x.json'}")
     assert outcome.status == 1

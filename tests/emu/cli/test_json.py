@@ -132,12 +132,12 @@ def test_a_device_is_written_and_not_replaced(capsys: Any) -> None:
 
 def test_one_seed_gives_one_result(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[bytes] = []
-    keep = FakeSuperNode.write
+    keep = FakeSuperNode.start_write
 
-    def record(self: Any, source: Any, target: Any, ack: bool = True, timeout: int = 0) -> Any:
+    def record(self: Any, source: Any, target: Any) -> Any:
         written.append(source.values.tobytes())
-        return keep(self, source, target, ack)
-    monkeypatch.setattr(FakeSuperNode, "write", record)
+        return keep(self, source, target)
+    monkeypatch.setattr(FakeSuperNode, "start_write", record)
     for seed in (1, 1, 2):
         assert invoke(capsys, f"run p2p --topology ring:2 --bytes 64 --seed {seed}").status == 0
     assert written[0] == written[1] != written[2]

@@ -26,7 +26,7 @@ __all__ = ["AUTOMATIC", "Compiler", "CompilerError", "compile_objects", "find_co
            "link_shared", "run_tool"]
 
 #: In the order in which ``auto`` takes them: by the speed of what they make, see docs/build.md.
-AUTOMATIC = ("zig", "clang++", "g++")
+AUTOMATIC = ("g++", "clang++", "zig")
 #: One library per engine, loaded beside others: nothing but the C ABI may be seen from outside.
 #: Code for this very processor (-march=native) runs no faster, measured, and would not be portable.
 COMMON_FLAGS = ("-std=c++20", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique",

@@ -98,6 +98,9 @@ class Machine:
         self.shown  # noqa: B018 - likewise
         self.observation  # noqa: B018 - likewise
         self.checkpoints  # noqa: B018 - likewise
+        if self.ranks and self.ranks > 1 and (self.checkpoint or self.resume):
+            raise click.UsageError("a machine in several processes cannot be saved: accepted is "
+                                   "--ranks or --checkpoint")
         if self.waves and self.checkpoint:
             raise click.UsageError("a machine that shows waves cannot be saved: accepted is "
                                    "--waves or --checkpoint")

@@ -23,7 +23,7 @@ from .traffic import traffic
 __all__ = ["TEXT", "Point", "column", "execute", "make_point", "workloads"]
 
 #: Options that write files, or make a curve, which is many runs.
-_APART = ("sweep", "resolution", "waves", "waves-dir", "checkpoint-every", "resume")
+_APART = ("sweep", "resolution", "waves", "waves-dir", "checkpoint-every", "resume", "ranks")
 #: An engine has its process to itself, and processes are what a sweep spreads over processors.
 _DEFAULTS = {"threads": 1}
 

@@ -222,6 +222,10 @@ class RankedFabric(ShardFabric):
     def _take_events(self) -> np.ndarray:
         return _sorted(super()._take_events(), *self._everywhere("take_events"))
 
+    def save(self, path: Any, **options: Any) -> None:
+        """Refused: the state of other processes is not at hand."""
+        raise ValueError("a machine in several processes cannot be saved: accepted is one process")
+
     def close(self) -> None:
         if self._fabric is not None and not self._world.mpi.Is_finalized():
             self._queue.clear()

@@ -25,7 +25,7 @@ from .training import mode
 __all__ = ["AUTOMATIC", "Compiler", "CompilerError", "compile_objects", "find_compiler",
            "link_shared", "run_tool"]
 
-#: In the order in which ``auto`` takes them: by the speed of what they make, see docs/build.md.
+#: In the order in which ``auto`` takes them: none is faster in use, see docs/build.md.
 AUTOMATIC = ("g++", "clang++", "zig")
 #: One library per engine, loaded beside others: nothing but the C ABI may be seen from outside.
 #: Code for this very processor (-march=native) runs no faster, measured, and would not be portable.

@@ -3,7 +3,7 @@
 Of a directed link, over the cycles measured, which are the same for all: from the one in which the
 first flit leaves to the one in which the last credit is on its way back.
 
-*utilisation*    flits that left ÷ cycles
+*utilisation*    flits that left ÷ cycles; those that a reliable link sends again count each time
 *credit stall*   share of cycles in which a flit was ready to leave and its virtual channel had no
                  credit, as the sending router or switch says (``starved`` of its activity)
 *queue*          flits in the buffers at the receiving end: arrived, and their credit not yet on its
@@ -22,6 +22,7 @@ import numpy as np
 
 from emu.library import EventKind
 
+from .accepted import Accepted
 from .scene import Scene
 
 __all__ = ["LinkFigures", "LinkMeter"]
@@ -53,7 +54,8 @@ class LinkMeter:
     scene : Scene
     """
 
-    kinds: ClassVar[Collection[EventKind]] = frozenset((EventKind.LINK, EventKind.ACTIVITY))
+    kinds: ClassVar[Collection[EventKind]] = frozenset((
+        *Accepted.kinds, EventKind.ACTIVITY))
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
@@ -61,6 +63,7 @@ class LinkMeter:
         count = len(self.links)
         ports = 1 + max((max(link.source_port, link.target_port) for link in self.links),
                         default=0)
+        self._accepted = Accepted(scene)
         self._latency = np.array([latency for _, latency in scene.routes.values()], np.int64)
         self._out = np.full((scene.nodes, ports), -1)
         self._in = np.full((scene.nodes, ports), -1)
@@ -90,7 +93,8 @@ class LinkMeter:
 
     def consume(self, events: np.ndarray, until: int) -> None:
         """Take all events before cycle ``until`` that it has not got yet, sorted."""
-        words = events[events["kind"] == EventKind.LINK]
+        is_word = events["kind"] == EventKind.LINK
+        words = events[is_word]
         cycles, control = words["cycle"].astype(np.int64), words["value"].astype(np.int64)
         links = self._out[words["node"], words["port"]]
         flit = (self._field(control, "valid") == 1) & (links >= 0)
@@ -105,7 +109,10 @@ class LinkMeter:
         activity = events[events["kind"] == EventKind.ACTIVITY]
         self._stall(activity[self._word[activity["node"]] == activity["port"]], until)
 
-        arrivals = np.stack((links[flit], cycles[flit] + self._latency[links[flit]]), axis=1)
+        arriving = is_word.copy()
+        arriving[is_word] = flit
+        taken = self._accepted.of(events, arriving)[is_word]
+        arrivals = np.stack((links[taken], cycles[taken] + self._latency[links[taken]]), axis=1)
         arrivals = np.concatenate((self._flying, arrivals))
         landed = arrivals[:, 1] < until
         self._flying = arrivals[~landed]

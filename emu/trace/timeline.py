@@ -37,8 +37,7 @@ class Timeline:
     """
 
     kinds: ClassVar[Collection[EventKind]] = frozenset((
-        EventKind.LINK, EventKind.HEADER, EventKind.ACTIVITY, EventKind.HOST_WRITE,
-        EventKind.CORRUPT, EventKind.LOST, EventKind.SIGNAL))
+        *Accepted.kinds, EventKind.HEADER, EventKind.ACTIVITY, EventKind.HOST_WRITE))
 
     def __init__(self, scene: Scene, sink: SpanSink) -> None:
         self._scene, self._sink = scene, sink
@@ -67,7 +66,7 @@ class Timeline:
         headers = kind == EventKind.HEADER
         headers[headers] = edges[np.flatnonzero(headers) - self._distance(events, headers)]
         chosen = events[edges | headers | np.isin(kind, (
-            EventKind.ACTIVITY, EventKind.HOST_WRITE, EventKind.SIGNAL))]
+            EventKind.ACTIVITY, EventKind.HOST_WRITE))]
         for record in zip(*(chosen[name].tolist() for name in (
                 "kind", "cycle", "node", "port", "value", "digest")), strict=True):
             self._event(*record)
@@ -98,10 +97,6 @@ class Timeline:
         elif kind == EventKind.HOST_WRITE:
             if node in self._cards:
                 self._cards[node].doorbell(cycle, value, rest)
-        elif kind == EventKind.SIGNAL:
-            for (source, out), (link, _) in self._scene.routes.items():
-                if (link.target, link.target_port) == (node, port):
-                    self._accepted.restart(source, out)
         elif self._starved.get(node) == port:
             self._blocks(cycle, node, value)
         elif node in self._cards:

@@ -115,6 +115,23 @@ def test_the_table_of_events_has_a_row_for_every_span(run: Any) -> None:
                            for each in run.parsed.slices)
 
 
+def test_flits_that_are_sent_again_make_no_packets_and_no_queues(tmp_path: Path) -> None:
+    trace, figures = tmp_path / "a.pftrace", tmp_path / "a.json"
+    cli.main(["run", "allreduce", "--topology", "ring:4", "--preset", "small", "--bytes", "8K",
+              "--ber", "3e-5", "--trace", str(trace), "--json", str(figures), "--links",
+              str(tmp_path / "links.csv")], standalone_mode=False)
+    result = json.loads(figures.read_text())
+    assert result["replays"] > 0
+    ways = defaultdict(list)
+    for each in parse(trace).slices:
+        for flow in (*each.flows, *each.arrivals):
+            ways[flow].append(bool(each.arrivals))
+    # At most two links lead to any card of the ring.
+    assert ways and all(way.count(True) == 1 and 1 <= way.count(False) <= 2
+                        for way in ways.values())
+    assert all(0 < link["queue_most"] < 48 for link in result["links"])
+
+
 SPANS = """
 select p.name as process, t.name as track, s.name as name, s.ts as begin, s.dur as dur
 from slice s join process_track t on s.track_id = t.id join process p using (upid)

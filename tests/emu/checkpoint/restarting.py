@@ -30,7 +30,7 @@ class _Restarting(Fabric):
     restarts: list[int]
 
     def choose(self) -> None:
-        quantum = self._built["quantum"]
+        quantum = self._settings["quantum"]
         self.stop = self.cycle + quantum * self.random.randint(1, max(1, 2 * self.gap // quantum))
 
     def run(self, conditions: Any, deadline: int) -> Outcome:
@@ -43,7 +43,7 @@ class _Restarting(Fabric):
     def _restart(self) -> None:
         self.restarts.append(self.cycle)
         self.save(self.path)
-        built = dict(self._built)
+        built = dict(self._settings)
         built["faults"] = self._faults
         built["event_log"] = [EventKind(kind) for kind in built["event_log"]]
         window, threads = self.random.randint(1, min(self.latency)), self.random.randint(1, 3)

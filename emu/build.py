@@ -37,7 +37,7 @@ from .training import COUNT_FLAGS, mode, train, use_flags
 if TYPE_CHECKING:
     from .kinds import NodeKind
 
-__all__ = ["BuildError", "Builder", "Progress", "model_name"]
+__all__ = ["BuildError", "Builder", "Progress", "has_lanes", "model_name"]
 
 #: Called with a line for every step that takes more than a moment.
 Progress = Callable[[str], None]
@@ -237,6 +237,9 @@ class Builder:
     def _lanes(self, tile: LaneTile) -> list[Path]:
         """Objects of a lane-parallel model. The Verilog stands for the tile in their key: it says
         all that the netlist does."""
+        if not has_lanes(tile.generated):
+            raise BuildError(f"tile {tile.generated.name} has parts that are modules of their own, "
+                             "which lane-parallel models do not have")
         name, flags = model_name(tile), (*LANE_FLAGS, *self._compiler.march_flags)
         key = content_key(tile.generated.text, tile.generated.manifest_text(), name, self._tools,
                           self._compiler.processor, *self._compiler.common_flags, *flags,
@@ -331,6 +334,11 @@ class Builder:
         key = content_key(self._tools, *RUNTIME_DEFINES, *self._compiler.common_flags,
                           *(path.read_bytes() for path in sorted(WAVES.glob("*.h"))))
         return sorted(self.cache.entry("waves", key, build).glob("*.o"))
+
+
+def has_lanes(tile: Generated) -> bool:
+    """Whether a tile can be run in lanes: not if parts of it are modules of their own."""
+    return "public_flat_rd" not in tile.text
 
 
 def model_name(tile: Generated | LaneTile) -> str:

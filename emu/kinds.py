@@ -10,7 +10,7 @@ from hdl.flat import generate_flat
 from hdl.topology import Link
 from hdl.verilog import Generated
 
-from .build import Builder, Progress, model_name
+from .build import Builder, Progress, has_lanes, model_name
 from .lanes import LaneTile
 
 __all__ = ["Built", "Made", "NodeKind", "make"]
@@ -113,7 +113,8 @@ def make(kinds: Sequence[NodeKind], links: Sequence[Link], latency: Sequence[int
 
 
 def _in_lanes(kind: NodeKind, first: Generated, lanes: int) -> Generated | LaneTile:
-    return first if lanes == 1 else LaneTile(first, kind.tiles[0][1], kind.params, lanes)
+    return first if lanes == 1 or not has_lanes(first) else LaneTile(
+        first, kind.tiles[0][1], kind.params, lanes)
 
 
 def _made(tiles: Sequence[Generated], models: tuple[str, ...]) -> Made:

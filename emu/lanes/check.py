@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ..cache import BuildError
 from .graph import Bitwise, Graph, Mul, Select
-from .lower import Lowered
+from .lowered import Lowered
 from .plan import ordered_units, unit_operands
 
 __all__ = ["check_outputs", "evaluate"]

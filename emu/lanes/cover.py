@@ -17,8 +17,6 @@ __all__ = ["Function", "cover"]
 
 #: Cuts that are kept of each node.
 _CUTS = 5
-#: Of leaf 0, 1 and 2 in a table of three.
-_LEAVES = (0xAA, 0xCC, 0xF0)
 
 Cut = tuple[tuple[int, ...], int]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from .lower import Lowered
+from .lowered import Lowered
 from .plan import Plan, Run, plan_cycle, plan_outputs
 from .rows import Rows, find_rows
 from .statements import Statements

@@ -10,7 +10,7 @@ import jinja2
 from ..cache import content_key
 from ..glue import View
 from .emit import ARGUMENTS, Emitted, stretches
-from .lower import Lowered
+from .lowered import Lowered
 from .rows import Rows
 
 __all__ = ["TEMPLATES", "activity_ports", "render_model"]

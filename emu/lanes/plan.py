@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 
 from .cover import Function, cover
 from .graph import TRUE, Arm, Block, Copy, Graph, Mul, Read
-from .lower import Fetch, Hold, Lowered, Store, Write
+from .lowered import Fetch, Hold, Lowered, Store, Write
 
 __all__ = ["Action", "Plan", "Run", "action_operands", "plan_cycle", "plan_outputs",
            "ordered_units", "unit_of", "unit_operands"]

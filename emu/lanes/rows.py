@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .graph import FALSE, Graph, Select
-from .lower import Fetch, Hold, Lowered, Store, Write
+from .lowered import Fetch, Hold, Lowered, Store, Write
 from .plan import Action, Plan, action_operands
 
 __all__ = ["Rows", "find_rows"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from .graph import TRUE, Arm, Bitwise, Block, Copy, Graph, Mul, Read, Select
-from .lower import Fetch, Hold, Store, Write
+from .lowered import Fetch, Hold, Store, Write
 from .plan import Action, Plan, Run, action_operands, unit_of, unit_operands
 from .rows import Rows, head, whole
 

@@ -7,6 +7,7 @@ import pytest
 
 from bench.lanes import Harness, lane_tile
 from emu.build import Builder
+from emu.cache import BuildError
 from emu.lanes import LaneTile
 from hdl.card import NetworkTile
 from hdl.params import RouterParams, SwitchParams, TrafficParams, preset
@@ -46,12 +47,17 @@ def test_any_number_of_lanes(builder, lanes):
     ("network", NetworkTile, replace(preset("default"), router=RouterParams(
         link=replace(preset("default").link, reliable=True)))),
     ("traffic", TrafficTile, TrafficParams(router=preset("booksim").router)),
-    ("switch", SwitchTile, SwitchParams(radix=4)),
-], ids=["network", "network-reliable", "traffic", "switch"])
+], ids=["network", "network-reliable", "traffic"])
 def test_a_whole_tile_is_equal_in_every_lane(builder, name, factory, params):
     harness = Harness(lane_tile(builder, name, factory, params), builder)
     for seed, activity in enumerate((3, 50)):
         harness.compare(3000, seed=seed, activity=activity)
+
+
+def test_a_tile_of_several_modules_is_refused(builder):
+    tile = lane_tile(builder, "switch", SwitchTile, SwitchParams(radix=4))
+    with pytest.raises(BuildError, match="tile switch has parts that are modules of their own"):
+        builder.objects([tile])
 
 
 def test_an_odd_number_of_lanes_is_refused(builder):

@@ -27,8 +27,10 @@ class Saver {
     template <typename... T>
     void operator()(T&... values);
     void raw(const void* from, size_t bytes) {
-        const auto* start = static_cast<const uint8_t*>(from);
-        to_.insert(to_.end(), start, start + bytes);
+        if (!bytes) return;
+        const size_t at = to_.size();
+        to_.resize(at + bytes);
+        std::memcpy(to_.data() + at, from, bytes);
     }
     std::vector<uint8_t>& bytes() { return to_; }
 

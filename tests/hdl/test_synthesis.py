@@ -48,7 +48,7 @@ DESIGNS: dict[str, tuple[Callable[[], wiring.Component], dict[str, int]]] = {
                {"tables.route0.table": 1, "tables.buffer2": 3}),
     "full": (lambda: Router(RouterParams(dim_ports=(3,))), {"full.buffer3": 3}),
     "reliable": (lambda: Card(replace(SMALL, router=replace(SMALL.router, link=RELIABLE))),
-                 {"reliable.network.router.endpoint0.endpoint.sender": 1}),
+                 {"reliable.network.router.endpoint1.endpoint.sender": 1}),
 }
 SLOW = ("adaptive", "tables", "full", "reliable")
 # Plain Verilog (read_verilog without -sv), every net driven once, no combinational loop.

@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["LANES_FROM", "WORTH", "Shard", "default_lanes", "default_threads", "share_out"]
+__all__ = ["LANES_FROM", "LANE_COUNTS", "WORTH", "Shard", "default_lanes", "default_threads",
+           "share_out"]
 
 #: Node-cycles of a window that make a thread worth its barrier. A barrier costs a microsecond or
 #: two, a node-cycle about as much where a node is a card.
@@ -66,8 +67,10 @@ def default_threads(nodes: int, window: int, processes: int = 1) -> int:
     return max(1, min(threads, nodes * window // WORTH))
 
 
+#: Lanes that a model can have.
+LANE_COUNTS = (64, 128, 256, 512)
 #: Nodes of a kind per thread from which lanes pay.
-LANES_FROM = 64
+LANES_FROM = 32
 
 
 def default_lanes(nodes: int, threads: int) -> int:

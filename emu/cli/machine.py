@@ -71,6 +71,7 @@ class Machine:
     window: int | None
     stall_rate: float
     threads: int | None
+    lanes: int | None
     ranks: int | None
     link: str | None
     ber: float
@@ -161,8 +162,8 @@ class Machine:
                 machine = emu.open(self.topology, preset=self.preset, seed=self.seed,
                                    memory_bytes=_room(memory_bytes), window=self.window,
                                    stall_rate=self.stall_rate, threads=self.threads,
-                                   reliable=self.reliable, faults=self.faults,
-                                   deadline=self._deadline, waves=self.shown,
+                                   lanes=self.lanes, reliable=self.reliable,
+                                   faults=self.faults, deadline=self._deadline, waves=self.shown,
                                    profile=self.profile, event_log=self.observation.kinds,
                                    progress=progress)
         try:

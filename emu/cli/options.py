@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from drivers.dtypes import DTYPES
+from emu.shards import LANE_COUNTS
 from hdl.params import PRESETS
 
 from .output import JSON_OUTPUT
@@ -65,8 +66,13 @@ def common(function: Function) -> Function:
 
 
 def scale_options(function: Function) -> Function:
-    """Add ``--threads`` and ``--ranks``."""
+    """Add ``--threads``, ``--ranks`` and ``--lanes``."""
     for option in (
+        click.option("--lanes", type=click.Choice([str(count) for count in (1, *LANE_COUNTS)]),
+                     metavar="{1,64,128,256,512}",
+                     callback=lambda context, parameter, value: value and int(value),
+                     help="Nodes that share a lane-parallel model, 1 for models by Verilator; "
+                     "results do not depend on it.  [default: what is faster]"),
         click.option("--ranks", type=click.IntRange(1), metavar="R",
                      help="Processes that share the nodes, started by mpiexec; results do not "
                      "depend on it.  [default: 1]"),

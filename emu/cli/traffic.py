@@ -62,8 +62,8 @@ def traffic(topology: str, pattern: str, rate: float | None, cycles: int | None,
             packet_flits: str, sweep: bool, resolution: float, adaptive: bool | None,
             csv: OutputFile | None, svg: OutputFile | None, link: str | None, ber: float,
             fail: Sequence[str], waves: str | None, waves_dir: str, profile: bool, links: Any,
-            heatmap: OutputFile | None, threads: int | None, ranks: int | None, preset: str,
-            seed: int, json_output: Any) -> Plan:
+            heatmap: OutputFile | None, threads: int | None, lanes: int | None,
+            ranks: int | None, preset: str, seed: int, json_output: Any) -> Plan:
     """Load a network with synthetic traffic: verified packets, latency and accepted rate."""
     from emu import traffic as load
     from emu.traffic.measure import Method
@@ -121,8 +121,9 @@ def traffic(topology: str, pattern: str, rate: float | None, cycles: int | None,
         timeline.begin()
         with usage(), status_line(f"starting {title}") as progress:
             network = load.TrafficNetwork(shape, params, card, seed=seed, faults=broken,
-                                          threads=threads, waves=shown, profile=profile,
-                                          event_log=observation.kinds, progress=progress)
+                                          threads=threads, lanes=lanes, waves=shown,
+                                          profile=profile, event_log=observation.kinds,
+                                          progress=progress)
         try:
             with tell_waves(screen, shown, lambda: network.fabric), \
                     observation.of(lambda: network.fabric, shape, card.clock_ghz), \

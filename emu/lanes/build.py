@@ -13,6 +13,7 @@ from amaranth.lib import wiring
 
 from hdl.verilog import Generated
 
+from ..shards import LANE_COUNTS
 from .check import check_outputs
 from .emit import Emitted, emit
 from .lower import lower
@@ -50,8 +51,9 @@ class LaneTile:
     lanes: int = LANES
 
     def __post_init__(self) -> None:
-        if self.lanes not in (64, 128, 256, 512):
-            raise ValueError(f"lanes must be 64, 128, 256 or 512, not {self.lanes!r}")
+        if self.lanes not in LANE_COUNTS:
+            raise ValueError(f"lanes must be one of {', '.join(map(str, LANE_COUNTS))}, not "
+                             f"{self.lanes!r}")
 
 
 def model_sources(tile: LaneTile, model: str) -> dict[str, str]:

@@ -41,6 +41,7 @@ USAGE = [
     ("run allreduce --topology ring:2 --window 0", ["0", "x>=1"]),
     ("run allreduce --topology ring:2 --threads 0", ["0", "x>=1"]),
     ("run allreduce --topology ring:2 --threads two", ["'two'", "--threads"]),
+    ("run allreduce --topology ring:2 --lanes 32", ["'32'", "'64'", "'512'"]),
     ("run allreduce --topology ring:2 --stall-rate 1", ["1", "x<1"]),
     ("run allreduce --topology ring:2 --color", ["--color"]),
     ("run allreduce --topology ring:2 --link copper", ["'copper'", "plain", "reliable"]),

@@ -134,11 +134,11 @@ class Model {
     // Activity pins are read from now on: a model may leave them alone before.
     virtual void observe() {}
     // The whole state, pins included, appended to `to`; and taken back from exactly these bytes,
-    // by a model whose `layout` is the same.
-    virtual void save(std::vector<uint8_t>& to) = 0;
-    virtual void restore(const uint8_t* from, size_t bytes) = 0;
+    // by a model whose `layout` is the same. Models with waves have none to save.
+    virtual void save(std::vector<uint8_t>& /*to*/) { stateless(); }
+    virtual void restore(const uint8_t* /*from*/, size_t /*bytes*/) { stateless(); }
     // Names the arrangement of the state's bytes.
-    virtual const char* layout() const = 0;
+    virtual const char* layout() const { stateless(); }
     // Of a model that is built with waves (see waves.hpp): cycles [from, end) go to a file. To be
     // called after reset.
     virtual void show(const std::string& /*path*/, uint64_t /*from*/, uint64_t /*end*/) {
@@ -147,6 +147,11 @@ class Model {
     // Closes the file; cycles before `end` have passed.
     virtual void finish(uint64_t /*end*/) {}
     std::vector<TilePins> views;
+
+  private:
+    [[noreturn]] static void stateless() {
+        throw std::runtime_error("a model that is built with waves cannot be saved");
+    }
 };
 
 struct Kind {

@@ -61,7 +61,7 @@ def test_a_tile_of_several_modules_is_refused(builder):
 
 
 def test_an_odd_number_of_lanes_is_refused(builder):
-    with pytest.raises(ValueError, match="lanes must be 64, 128, 256 or 512, not 48"):
+    with pytest.raises(ValueError, match="lanes must be one of 64, 128, 256, 512, not 48"):
         LaneTile(builder.verilog(NetworkTile, SMALL, "network"), NetworkTile, SMALL, 48)
 
 

@@ -14,6 +14,9 @@ from emu.ranks import own_rank
 from emu.ranks.exchange import Exchange
 from emu.ranks.fabric import RankedFabric
 from emu.ranks.server import run_shared
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
 from tests.emu import toys
 from tests.emu.machines import MACHINES, MEMORY, mixed_fabric
 from tests.emu.test_exactness import run

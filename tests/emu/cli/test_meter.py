@@ -52,6 +52,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def shown(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """What a terminal gets."""
     text = io.StringIO()
+    monkeypatch.setenv("TERM", "xterm")  # where there is none, nothing moves
     console = Console(force_terminal=True, file=text, width=140, color_system=None)
     monkeypatch.setattr(meters, "terminal", lambda: console)
     return text

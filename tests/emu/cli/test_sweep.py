@@ -177,6 +177,7 @@ def test_a_run_that_fails_is_recorded_and_the_others_go_on(
 def test_a_terminal_sees_how_many_runs_have_ended(
         sweep: Sweep, machines: Machines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = io.StringIO()
+    monkeypatch.setenv("TERM", "xterm")  # where there is none, nothing moves
     monkeypatch.setattr("emu.cli.sweep.terminal", lambda: Console(
         force_terminal=True, file=text, width=140, color_system=None))
     machines.wrong = {"ring:2"}

@@ -31,6 +31,7 @@ def test_a_process_that_dies_loses_its_own_run_and_no_other() -> None:
         assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
 
 
+@pytest.mark.slow
 def test_runs_go_to_the_cluster_of_a_scheduler() -> None:
     with LocalCluster(n_workers=2, threads_per_worker=4, processes=False, memory_limit=None,
                       dashboard_address=None) as cluster, \

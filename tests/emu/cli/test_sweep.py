@@ -22,6 +22,7 @@ from pyarrow import parquet
 from rich.console import Console
 
 import emu
+import emu.fabric  # has its own `make` before one is put in place of it
 import emu.kinds
 import emu.sweep
 

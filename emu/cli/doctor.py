@@ -72,14 +72,19 @@ def _program(name: str) -> Callable[[], Check]:
     return check
 
 
+def _missing(name: str, error: Exception) -> Check:
+    """What an error says that ends with the fix, after a colon."""
+    found, _, fix = str(error).rpartition(": ")
+    return Check(name, False, found or str(error), fix if found else "")
+
+
 def _verilator() -> Check:
     from emu.toolchain import ToolchainError, find_toolchain
 
     try:
         toolchain = find_toolchain()
     except ToolchainError as error:
-        found, _, fix = str(error).rpartition(": ")
-        return Check("verilator", False, found or str(error), fix if found else "")
+        return _missing("verilator", error)
     return Check("verilator", True, f"{toolchain.version.split()[0]}, {toolchain.verilator}")
 
 
@@ -89,8 +94,7 @@ def _compiler() -> Check:
     try:
         compiler = find_compiler()
     except CompilerError as error:
-        found, _, fix = str(error).rpartition(": ")
-        return Check("compiler", False, found or str(error), fix if found else "")
+        return _missing("compiler", error)
     return Check("compiler", True, f"{compiler.name}, {compiler.version}")
 
 

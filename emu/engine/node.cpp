@@ -78,6 +78,18 @@ bool Node::resting() const {
 }
 
 template <typename Profiled>
+void Node::edges(unsigned first, uint64_t t, bool evaluated, Profiled& profile) {
+    for (unsigned index = first; index < tiles.size(); ++index)
+        if (stirs(index, t)) {
+            tiles[index].edge(t);
+            profile.edge(tiles[index].kind);
+            evaluated = true;
+        }
+    stepped += evaluated;
+    if (evaluated && observed_) observe(t + 1);
+}
+
+template <typename Profiled>
 void Node::run(uint64_t start, uint64_t end, Profiled& profile) {
     for (uint64_t t = start; t < end; ++t) {
         if (t >= skip_from_ && resting()) {
@@ -89,15 +101,7 @@ void Node::run(uint64_t start, uint64_t end, Profiled& profile) {
             t = event;
         }
         exchange(t, profile);
-        bool evaluated = false;
-        for (unsigned index = 0; index < tiles.size(); ++index)
-            if (stirs(index, t)) {
-                tiles[index].edge(t);
-                profile.edge(tiles[index].kind);
-                evaluated = true;
-            }
-        stepped += evaluated;
-        if (evaluated && observed_) observe(t + 1);
+        edges(0, t, false, profile);
     }
     next = end >= skip_from_ && resting() ? next_event(end) : end;
 }
@@ -110,17 +114,10 @@ bool Node::begin(uint64_t t, Profiled& profile) {
 
 template <typename Profiled>
 void Node::finish(uint64_t t, Profiled& profile) {
-    bool evaluated = stirs(0, t);
+    const bool evaluated = stirs(0, t);
     tiles[0].evaluations += evaluated;
     tiles[0].refresh();
-    for (unsigned index = 1; index < tiles.size(); ++index)
-        if (stirs(index, t)) {
-            tiles[index].edge(t);
-            profile.edge(tiles[index].kind);
-            evaluated = true;
-        }
-    stepped += evaluated;
-    if (evaluated && observed_) observe(t + 1);
+    edges(1, t, evaluated, profile);
     // The model goes on for other nodes, so pins that hold something are to be emptied.
     next = t + 1 >= skip_from_ && resting() && !stirred_ ? next_event(t + 1) : t + 1;
 }

@@ -143,6 +143,10 @@ class Node {
     };
 
     void join_streams();
+    // Edges of the tiles from `first` on that cycle t may change; `evaluated` says whether one
+    // before them has had its own.
+    template <typename Profiled>
+    void edges(unsigned first, uint64_t t, bool evaluated, Profiled& profile);
     bool resting() const;
     // Whether cycle t may change a tile that has received something, or not.
     bool stirs(unsigned index, uint64_t t) const {

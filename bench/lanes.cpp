@@ -85,6 +85,7 @@ class Lane {
     void stimulate(uint64_t t) {
         const LinkFormat& format = alone_.link_format;
         const bool busy = activity_ && (t / 64 % 3 || number_ % 5 == 0);
+        uint64_t arrived = 0;
         for (unsigned port = 0; port < alone_.links.size(); ++port) {
             std::fill(word_.begin(), word_.end(), 0);
             const unsigned source = random_.bits() % echo_.size();
@@ -97,9 +98,12 @@ class Lane {
             }
             std::memcpy(alone_.links[port].rx, word_.data(), 4 * format.words);
             std::memcpy(lane_.links[port].rx, word_.data(), 4 * format.words);
+            const bool full = format.control_bits(word_.data()) & format.strobe;
+            arrived |= uint64_t{full} << port;
             if (activity_ && random_.one_in(5000))
                 *alone_.links[port].up = *lane_.links[port].up = random_.one_in(2);
         }
+        lane_.arrivals.set(arrived);
         for (unsigned port = 0; port < alone_.links.size(); ++port) {
             const uint32_t* tx = alone_.links[port].tx;
             if (format.control_bits(tx) & format.strobe)
@@ -143,6 +147,7 @@ class Lane {
 
     void compare(uint64_t t) const {
         const LinkFormat& format = alone_.link_format;
+        expect(lane_.offers.get() == alone_.look(), t, "what is on offer", 0);
         for (unsigned port = 0; port < alone_.links.size(); ++port) {
             const uint32_t *one = alone_.links[port].tx, *other = lane_.links[port].tx;
             const bool full = format.control_bits(one) & format.strobe;

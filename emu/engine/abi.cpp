@@ -229,9 +229,11 @@ void sn_node_status(Fabric* fabric, uint32_t number, NodeStatus* status) {
     }
     for (auto& port : node.links)
         if (port.in) status->words_arriving += port.in->words.size();
-    for (size_t index = 0; index < node.joints.size(); ++index)
-        if (*node.joints[index].out.valid && !*node.joints[index].out.ready)
-            status->streams_blocked |= 1u << index;
+    for (size_t index = 0; index < node.joints.size(); ++index) {
+        const supernode::Joint& joint = node.joints[index];
+        const uint8_t ready = *(joint.in.ready ? joint.in.ready : joint.out.ready);
+        if (*joint.out.valid && !ready) status->streams_blocked |= 1u << index;
+    }
     status->completions = node.completions();
 }
 

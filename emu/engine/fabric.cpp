@@ -115,7 +115,8 @@ void Fabric::connect(const LinkSpec& spec) {
         outbox = &partitions_[thread_of_[spec.source]]->outboxes[thread_of_[spec.target]];
     links_.push_back(std::make_unique<Link>(spec, number,
                                             (target ? target : source)->front().link_format,
-                                            next_[spec.target], outbox, target != nullptr));
+                                            next_[spec.target], outbox,
+                                            target ? &target->due(spec.target_port) : nullptr));
     link_of_.back() = links_.back().get();
     if (from) from->out = links_.back().get();
     if (to) to->in = links_.back().get();

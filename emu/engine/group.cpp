@@ -19,7 +19,7 @@ void Group::retire() {
     for (Node* node : nodes_) node->next = NEVER;
 }
 
-uint64_t Group::next() const {
+uint64_t Group::first() const {
     // Nodes keep these side by side.
     const uint64_t* first = &nodes_.front()->next;
     return *std::min_element(first, first + nodes_.size());
@@ -27,13 +27,14 @@ uint64_t Group::next() const {
 
 template <typename Profiled>
 void Group::run_lanes(uint64_t start, uint64_t end, Profiled& profile) {
-    for (uint64_t t = std::max(start, next()); t < end; t = std::max(t + 1, next())) {
+    const uint64_t* next = &nodes_.front()->next;
+    for (uint64_t t = std::max(start, first()); t < end; t = std::max(t + 1, first())) {
         awake_.clear();
         bool stirred = false;
-        for (Node* node : nodes_) {
-            if (node->next > t) continue;
-            awake_.push_back(node);
-            stirred |= node->begin(t, profile);
+        for (size_t lane = 0; lane < nodes_.size(); ++lane) {
+            if (next[lane] > t) continue;
+            awake_.push_back(nodes_[lane]);
+            stirred |= nodes_[lane]->begin(t, profile);
         }
         if (stirred) {
             model->edge(t);

@@ -50,7 +50,8 @@ class Group {
   private:
     template <typename Profiled>
     void run_lanes(uint64_t start, uint64_t end, Profiled& profile);
-    uint64_t next() const;
+    // First event of its nodes.
+    uint64_t first() const;
 
     std::vector<Node*> nodes_;
     std::vector<Node*> awake_;

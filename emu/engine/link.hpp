@@ -14,24 +14,26 @@
 namespace supernode {
 
 struct Link {
-    const LinkSpec spec;
-    const unsigned number;  // in the order in which links were connected, of all processes' alike
+    TimedRing words;
     const unsigned length;  // of a word, in 32-bit words
     uint64_t& next;         // that of the node it leads to
     Outbox* const outbox;   // null: the same thread runs both ends
-    TimedRing words;
     std::unique_ptr<Faults> faults;  // null: it carries everything as it is
     std::unique_ptr<Flow> flow;      // null: nobody asks what stands on it
+    const LinkSpec spec;
     LinkCounts counts{};
+    const unsigned number;  // in the order in which links were connected, of all processes' alike
 
+    // `front` is where the node that it leads to looks for the next arrival; null if another
+    // process has that node.
     Link(const LinkSpec& spec, unsigned number, const LinkFormat& format, uint64_t& next,
-         Outbox* outbox, bool arrives)
-        : spec{spec},
-          number{number},
+         Outbox* outbox, uint64_t* front)
+        : words{4 * format.words, front ? spec.latency + 1 : 1, front ? *front : unseen_},
           length{format.words},
           next{next},
           outbox{outbox},
-          words{4 * format.words, arrives ? spec.latency + 1 : 1} {}
+          spec{spec},
+          number{number} {}
 
     // Where the word goes that leaves in cycle t.
     uint32_t* send(uint64_t t) {
@@ -49,6 +51,9 @@ struct Link {
         if (faults) a(*faults);
         if (flow) a(*flow);
     }
+
+  private:
+    uint64_t unseen_ = 0;
 };
 
 }  // namespace supernode

@@ -28,18 +28,18 @@ void Memory::out_of_range(uint64_t index, unsigned port, uint64_t cycle, const c
     throw RuleBroken(cycle, node, text.str());
 }
 
-ReadPort::ReadPort(const ReadPins& pins, unsigned port, const Memory& memory)
+ReadPort::ReadPort(const ReadPins& pins, unsigned port, const Memory& memory, uint64_t& due)
     : pins_{pins},
       port_{port},
       memory_{memory},
-      pending_{memory.flit_bytes + 4, memory.latency + 1} {
+      pending_{memory.flit_bytes + 4, memory.latency + 1, due} {
     *pins_.ready = 1;
 }
 
 void ReadPort::answer(uint64_t t, EventLog& log) {
     const uint8_t* word = pending_.front();
     std::memcpy(pins_.response, word, memory_.flit_bytes + 4);
-    *pins_.response_valid = responding_ = true;
+    *pins_.response_valid = 1;
     if (log.keeps(EventKind::read_response))
         log.add(t, memory_.node, port_, EventKind::read_response,
                 pins_.response[memory_.flit_bytes / 4], digest(word, memory_.flit_bytes));

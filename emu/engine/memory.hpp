@@ -33,10 +33,12 @@ struct Memory {
         return stall_below &&
                mix(mix(seed ^ (uint64_t{node} << 32 | port << 1 | salt)) + cycle) < stall_below;
     }
-    // Where flit `index` starts.
+    // Where flit `index` starts; the one behind it comes closer, as most are asked for in turn.
     uint8_t* flit(uint64_t index, unsigned port, uint64_t cycle, const char* what) const {
         if (index >= size / flit_bytes) [[unlikely]] out_of_range(index, port, cycle, what);
-        return bytes + index * flit_bytes;
+        uint8_t* found = bytes + index * flit_bytes;
+        __builtin_prefetch(found + flit_bytes);
+        return found;
     }
 
   private:
@@ -46,17 +48,16 @@ struct Memory {
 
 class ReadPort {
   public:
-    ReadPort(const ReadPins& pins, unsigned port, const Memory& memory);
+    // `due` is where the time of the next response is kept.
+    ReadPort(const ReadPins& pins, unsigned port, const Memory& memory, uint64_t& due);
 
-    // Drives the response of cycle t; true if there is one.
+    // Drives the response that is due in cycle t; false if the port stalls.
     bool respond(uint64_t t, EventLog& log) {
-        if (due() > t || memory_.stalls(port_, t, 0)) {
-            if (responding_) *pins_.response_valid = responding_ = false;
-            return false;
-        }
+        if (memory_.stalls(port_, t, 0)) return false;
         answer(t, log);
         return true;
     }
+    void withdraw() { *pins_.response_valid = 0; }
     // Takes the request of cycle t, if the tile makes one; true if taken.
     bool request(uint64_t t, EventLog& log) {
         if (memory_.stall_below) *pins_.ready = !memory_.stalls(port_, t, 1);
@@ -67,10 +68,9 @@ class ReadPort {
 
     template <typename A>
     void archive(A& a) {
-        a(responding_, pending_);
+        a(pending_);
     }
 
-    uint64_t due() const { return pending_.front_time(); }
     uint64_t outstanding() const { return pending_.size(); }
     bool offered() const { return *pins_.valid; }
 
@@ -80,7 +80,6 @@ class ReadPort {
 
     ReadPins pins_;
     unsigned port_;
-    bool responding_ = false;
     const Memory& memory_;
     TimedRing pending_;  // the response word: data, then tag
 };

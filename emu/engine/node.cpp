@@ -1,6 +1,7 @@
 #include "node.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <stdexcept>
 
 #include "error.hpp"
@@ -13,24 +14,37 @@ Node::Node(unsigned number, const NodeSpec& spec, std::vector<Tile> given,
       name{spec.name},
       tiles{std::move(given)},
       next{next},
+      skip_from_{settings.skip_idle && tiles[0].model ? settling_cycles : NEVER},
+      host_pins_{front().host},
       log_{log},
       progress_{progress},
       memory_{number, name, spec, 4 * front().link_format.payload_words, settings},
       format_{front().link_format},
-      host_pins_{front().host},
-      host_times_{sizeof(HostOperation), 16},
+      host_times_{sizeof(HostOperation), 16, host_due_},
       observed_{log.keeps(EventKind::activity)},
-      skip_from_{settings.skip_idle && tiles[0].model ? settling_cycles : NEVER} {
-    links.resize(front().links.size());
+      logged_{log.keeps(EventKind::link) || log.keeps(EventKind::header)} {
+    for (const LinkPins& pins : front().links) links.push_back({nullptr, nullptr, pins.tx, pins.rx});
+    size_t sources = links.size();
+    for (const Tile& tile : tiles) sources += tile.pins->reads.size();
+    due_.resize(sources, NEVER);
+    link_bits_ = low_bits(links.size());
     // Memory ports are numbered tile by tile, in the order of the manifest: the order in which
     // writes of one cycle reach memory.
-    unsigned port = 0;
+    unsigned port = 0, due = links.size();
     for (Tile& tile : tiles) {
-        tile.activity.resize(tile.pins->activity.size());
+        const TilePins& pins = *tile.pins;
+        tile.first_due = due;
+        tile.first_read = pins.links.size();
+        tile.first_write = tile.first_read + pins.reads.size();
+        tile.host = tile.first_write + pins.writes.size();
+        tile.first_stream = tile.host + (pins.host.valid != nullptr);
+        if (tile.first_stream + pins.streams.size() > 64 || sources > 64)
+            throw std::runtime_error(name + " has a tile with more than 64 ports");
+        tile.activity.resize(pins.activity.size());
         if (observed_ && tile.model) tile.model->observe();
-        for (const ReadPins& pins : tile.pins->reads) tile.reads.emplace_back(pins, port++, memory_);
-        for (const WritePins& pins : tile.pins->writes)
-            tile.writes.emplace_back(pins, port++, memory_);
+        for (const ReadPins& each : pins.reads)
+            tile.reads.emplace_back(each, port++, memory_, due_[due++]);
+        for (const WritePins& each : pins.writes) tile.writes.emplace_back(each, port++, memory_);
     }
     has_memory_ = port;
     if (has_memory_ && !spec.memory) throw std::runtime_error(name + " needs memory");
@@ -38,17 +52,27 @@ Node::Node(unsigned number, const NodeSpec& spec, std::vector<Tile> given,
 }
 
 void Node::join_streams() {
+    // The bit of a stream among what its tile offers.
+    const auto bit = [this](unsigned tile, const Stream& stream) {
+        unsigned bits = tiles[tile].first_stream;
+        for (const Stream& each : tiles[tile].pins->streams) {
+            if (&each == &stream) break;
+            bits += each.out;
+        }
+        return bits;
+    };
     for (unsigned first = 0; first < tiles.size(); ++first) {
         for (const Stream& one : tiles[first].pins->streams) {
             if (!tiles[first].model) {
-                joints.push_back({first, one.pins, {}});
+                joints.push_back({first, bit(first, one), first, one.pins, {}});
                 continue;
             }
             for (unsigned second = first + 1; second < tiles.size(); ++second)
                 for (const Stream& other : tiles[second].pins->streams)
                     if (one.name == other.name)
-                        joints.push_back(one.out ? Joint{second, one.pins, other.pins}
-                                                 : Joint{first, other.pins, one.pins});
+                        joints.push_back(
+                            one.out ? Joint{first, bit(first, one), second, one.pins, other.pins}
+                                    : Joint{second, bit(second, other), first, other.pins, one.pins});
         }
     }
 }
@@ -116,6 +140,7 @@ template <typename Profiled>
 void Node::finish(uint64_t t, Profiled& profile) {
     const bool evaluated = stirs(0, t);
     tiles[0].evaluations += evaluated;
+    tiles[0].moved |= evaluated;
     tiles[0].refresh();
     edges(1, t, evaluated, profile);
     // The model goes on for other nodes, so pins that hold something are to be emptied.
@@ -123,26 +148,25 @@ void Node::finish(uint64_t t, Profiled& profile) {
 }
 
 uint64_t Node::next_event(uint64_t t) const {
-    uint64_t event = std::min(host_times_.front_time(), signal_time_);
-    for (const LinkPort& port : links)
-        if (port.in) event = std::min(event, port.in->words.front_time());
-    for (const Tile& tile : tiles) {
-        for (const ReadPort& port : tile.reads) event = std::min(event, port.due());
-        event = std::min(event, tile.idle ? tile.wake : t);
-    }
+    uint64_t event = std::min(host_due_, signal_time_);
+    for (const uint64_t due : due_) event = std::min(event, due);
+    for (const Tile& tile : tiles) event = std::min(event, tile.idle ? tile.wake : t);
     return std::max(event, t);
 }
 
 template <typename Profiled>
 void Node::exchange(uint64_t t, Profiled& profile) {
     profile.lap(Work::rest);
-    if (loud(tiles[0], t)) send(t);
-    stirred_ = receive(t);
+    for (Tile& tile : tiles) tile.offers = loud(tile, t) ? tile.look() : 0;
+    send(t, tiles[0].offers & link_bits_);
+    const uint64_t due = due_by(t);
+    stirred_ = (due & link_bits_) != 0;
+    if ((due | holding_) & link_bits_) receive(due & link_bits_);
     profile.lap(Work::links);
     if (host_pins_.valid) stirred_ |= host(t);
     if (signal_time_ <= t) [[unlikely]] stirred_ |= signal(t);
     profile.lap(Work::host);
-    if (has_memory_) stirred_ |= memory(t);
+    if (has_memory_) stirred_ |= memory(t, due);
     profile.lap(Work::memory);
     if (!joints.empty()) stirred_ |= streams(t);
     profile.lap(Work::streams);
@@ -156,21 +180,20 @@ template void Node::finish(uint64_t, NoProfile&);
 template void Node::finish(uint64_t, Profile&);
 template void Node::exchange(uint64_t, NoProfile&);
 
-void Node::send(uint64_t t) {
+void Node::send(uint64_t t, uint64_t ports) {
     // Locals, because the compiler cannot know that a word is not one of these members.
-    const LinkPins* pins = front().links.data();
-    const unsigned count = links.size(), words = format_.words;
-    const uint64_t strobe = format_.strobe, valid = format_.valid;
+    const unsigned words = format_.words;
+    const uint64_t valid = format_.valid;
     const bool apart = tiles[0].model;
-    const bool logged = log_.keeps(EventKind::link) || log_.keeps(EventKind::header);
+    if (!apart)
+        for (const LinkPins& pins : front().links) std::memset(pins.fault, 0, 4 * words);
     uint64_t flits = 0;
-    for (unsigned port = 0; port < count; ++port) {
-        const uint32_t* word = pins[port].tx;
+    for (; ports; ports &= ports - 1) {
+        const unsigned port = std::countr_zero(ports);
+        const uint32_t* word = links[port].tx;
         const uint64_t control = format_.control_bits(word);
-        if (!apart) std::memset(pins[port].fault, 0, 4 * words);
-        if (!(control & strobe)) continue;
         const bool flit = control & valid;
-        if (logged) log_link(t, port, control, word);
+        if (logged_) log_link(t, port, control, word);
         Link* link = links[port].out;
         if (!link) {
             if (flit)
@@ -185,11 +208,8 @@ void Node::send(uint64_t t) {
         if (link->flow) link->flow->leave(word);
         bool struck = false;
         if (link->faults && !passes(t, port, flit, struck)) continue;
-        uint32_t* target = pins[port].fault;
-        if (apart) {
-            target = link->send(t);
-            copy_words(target, word, words);
-        }
+        uint32_t* target = apart ? link->send(t) : front().links[port].fault;
+        if (apart) copy_words(target, word, words);
         if (struck) link->faults->errors.flip(t, target);
     }
     progress_ += flits;
@@ -211,32 +231,27 @@ bool Node::passes(uint64_t t, unsigned port, bool flit, bool& struck) {
     return true;
 }
 
-bool Node::receive(uint64_t t) {
-    const LinkPins* pins = front().links.data();
-    const unsigned count = links.size(), words = format_.words;
-    bool received = false;
-    for (unsigned port = 0; port < count; ++port) {
-        LinkPort& link = links[port];
-        if (link.in && link.in->words.front_time() == t) {
-            copy_words(pins[port].rx, link.in->words.front(), words);
-            link.in->words.pop();
-            link.receiving = received = true;
-        } else if (link.receiving) {
-            std::memset(pins[port].rx, 0, 4 * words);
-            link.receiving = false;
-        }
+void Node::receive(uint64_t arrived) {
+    const unsigned words = format_.words;
+    for (uint64_t past = holding_ & link_bits_ & ~arrived; past; past &= past - 1)
+        std::memset(links[std::countr_zero(past)].rx, 0, 4 * words);
+    for (uint64_t ports = arrived; ports; ports &= ports - 1) {
+        LinkPort& port = links[std::countr_zero(ports)];
+        copy_words(port.rx, port.in->words.front(), words);
+        port.in->words.pop();
     }
-    return received;
+    holding_ = (holding_ & ~link_bits_) | arrived;
+    front().arrivals.set(arrived);
 }
 
 bool Node::host(uint64_t t) {
-    if (loud(tiles[0], t) && *host_pins_.read_valid) {
+    if (tiles[0].offers >> tiles[0].host & 1) {
         host_results.push_back(*host_pins_.read_data);
         --host_reads_pending;
         if (log_.enabled)
             log_.add(t, number, 0, EventKind::host_result, *host_pins_.read_data, 0);
     }
-    if (host_times_.front_time() > t) {
+    if (host_due_ > t) {
         if (host_driven_) *host_pins_.valid = host_driven_ = false;
         return false;
     }
@@ -266,45 +281,59 @@ bool Node::signal(uint64_t t) {
     return true;
 }
 
-unsigned Node::memory(uint64_t t) {
+unsigned Node::memory(uint64_t t, uint64_t due) {
     unsigned stirred = 0;
+    // Ports that may stall have `ready` driven in each cycle in which their tile is looked at.
+    const bool driven = memory_.stall_below;
     for (unsigned index = 0; index < tiles.size(); ++index) {
-        const bool asks = loud(tiles[index], t);
-        for (ReadPort& port : tiles[index].reads) {
-            if (port.respond(t, log_)) {
-                stirred |= 1u << index;
-                ++progress_;
+        Tile& tile = tiles[index];
+        const bool all = driven && loud(tile, t);
+        for (unsigned number = 0; number < tile.reads.size(); ++number) {
+            ReadPort& port = tile.reads[number];
+            const uint64_t bit = uint64_t{1} << (tile.first_due + number);
+            if ((due | holding_) & bit) {
+                holding_ &= ~bit;
+                if (due & bit && port.respond(t, log_)) {
+                    holding_ |= bit;
+                    stirred |= 1u << index;
+                    ++progress_;
+                } else {
+                    port.withdraw();
+                }
             }
-            if (asks) progress_ += port.request(t, log_);
+            if (all || tile.offers >> (tile.first_read + number) & 1)
+                progress_ += port.request(t, log_);
         }
     }
     for (Tile& tile : tiles) {
-        if (!loud(tile, t)) continue;
-        for (WritePort& port : tile.writes) progress_ += port.request(t, log_);
+        const bool all = driven && loud(tile, t);
+        for (unsigned number = 0; number < tile.writes.size(); ++number)
+            if (all || tile.offers >> (tile.first_write + number) & 1)
+                progress_ += tile.writes[number].request(t, log_);
     }
     return stirred;
 }
 
 unsigned Node::streams(uint64_t t) {
-    bool loud_ones = streaming_;
-    for (const Tile& tile : tiles) loud_ones |= loud(tile, t);
-    if (!loud_ones) return 0;
-    streaming_ = false;
     unsigned stirred = 0;
     for (unsigned index = 0; index < joints.size(); ++index) {
-        const Joint& joint = joints[index];
+        Joint& joint = joints[index];
+        const bool offered = tiles[joint.source].offers >> joint.bit & 1;
+        bool taken = offered && !joint.in.valid && *joint.out.ready;
         if (joint.in.valid) {
-            *joint.in.valid = *joint.out.valid;
-            *joint.out.ready = *joint.in.ready;
+            if (offered != joint.driven) *joint.in.valid = joint.driven = offered;
+            if (tiles[joint.sink].moved && (*joint.in.ready != 0) != joint.ready)
+                *joint.out.ready = joint.ready = *joint.in.ready != 0;
+            if (offered) *joint.in.payload = *joint.out.payload;
+            taken = offered && joint.ready;
         }
-        if (!*joint.out.valid) continue;
-        streaming_ = true;  // the sink's pins are to be cleared again
-        if (joint.in.valid) *joint.in.payload = *joint.out.payload;
+        if (!offered) continue;
         stirred |= 1u << joint.sink;
-        if (!*joint.out.ready) continue;
+        if (!taken) continue;
         ++progress_;
         if (log_.enabled) log_.add(t, number, index, EventKind::stream, *joint.out.payload, 0);
     }
+    for (Tile& tile : tiles) tile.moved = false;
     return stirred;
 }
 

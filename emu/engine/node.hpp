@@ -26,14 +26,19 @@ namespace supernode {
 struct Tile {
     Model* model = nullptr;  // null in a flat fabric, where all tiles share one
     TilePins* pins = nullptr;
-    bool idle = false;
+    uint64_t offers = 0;  // in this cycle: bits as in TilePins
     uint64_t wake = 0;
     uint64_t evaluations = 0;
+    bool idle = false;
+    bool moved = true;  // since streams were looked at
     unsigned kind = 0;  // tiles of one model are of one kind
+    // The first bit of each of these in `offers`, and of its reads among what a node waits for.
+    unsigned first_read = 0, first_write = 0, host = 0, first_stream = 0, first_due = 0;
     std::vector<ReadPort> reads;
     std::vector<WritePort> writes;
     std::vector<uint64_t> activity;  // as it was logged last
 
+    uint64_t look() const { return pins->offers.at ? pins->offers.get() : pins->look(); }
     void refresh() {
         idle = *pins->idle;
         wake = *pins->wake == no_wake ? NEVER : *pins->wake;
@@ -43,6 +48,7 @@ struct Tile {
         model->edge(t);
         refresh();
         ++evaluations;
+        moved = true;
     }
     template <typename A>
     void archive(A& a) {
@@ -54,19 +60,21 @@ struct Tile {
 struct LinkPort {
     Link* out = nullptr;
     Link* in = nullptr;
-    bool receiving = false;  // the rx pins hold a word
-
-    template <typename A>
-    void archive(A& a) {
-        a(receiving);
-        if (in) a(*in);
-    }
+    const uint32_t* tx = nullptr;
+    uint32_t* rx = nullptr;
 };
 
 // A stream from one tile to another; `in` is null where they are joined inside their model.
 struct Joint {
+    unsigned source, bit;  // which of its outputs
     unsigned sink;
     StreamPins out, in;
+    bool ready = false, driven = false;  // pins as they are: `out.ready`, `in.valid`
+
+    template <typename A>
+    void archive(A& a) {
+        a(ready, driven);
+    }
 };
 
 struct HostOperation {
@@ -109,6 +117,8 @@ class Node {
     // The `up` pin of a link port changes in a cycle to come.
     void add_signal(uint64_t cycle, unsigned port, bool level);
     TilePins& front() const { return *tiles[0].pins; }
+    // Where the next arrival at a link port is kept.
+    uint64_t& due(unsigned port) { return due_[port]; }
     // With the links that lead here; the first tile's model is its group's.
     template <typename A>
     void archive(A& a) {
@@ -116,9 +126,11 @@ class Node {
             a(tile);
             if (tile.model && &tile != &tiles.front()) a(*tile.model);
         }
-        for (LinkPort& port : links) a(port);
+        for (LinkPort& port : links)
+            if (port.in) a(*port.in);
+        for (Joint& joint : joints) a(joint);
         a(host_results, host_reads_pending, stepped, next, host_times_, host_free_, host_driven_,
-          streaming_, skip_from_, stirred_, next_signal_, signal_time_);
+          skip_from_, stirred_, holding_, next_signal_, signal_time_);
     }
 
     const unsigned number;
@@ -155,31 +167,41 @@ class Node {
     // An idle tile's outputs are empty and need no look. Where nothing is skipped they get one all
     // the same, so that a tile whose `idle` lies is found by comparing the two ways to run it.
     bool loud(const Tile& tile, uint64_t t) const { return t < skip_from_ || !tile.idle; }
-    void send(uint64_t t);
+    // What has come due in cycle t: a bit per link port, then per read port of each tile.
+    uint64_t due_by(uint64_t t) const {
+        uint64_t bits = 0;
+        for (size_t at = 0; at < due_.size(); ++at) bits |= uint64_t{due_[at] <= t} << at;
+        return bits;
+    }
+    // Ports are given as bits.
+    void send(uint64_t t, uint64_t ports);
     // False if the word is lost; sets `struck` if bits of it are to be flipped.
     bool passes(uint64_t t, unsigned port, bool flit, bool& struck);
-    bool receive(uint64_t t);
+    void receive(uint64_t arrived);
     bool host(uint64_t t);
     bool signal(uint64_t t);
-    unsigned memory(uint64_t t);
+    unsigned memory(uint64_t t, uint64_t due);
     unsigned streams(uint64_t t);
     void log_link(uint64_t t, unsigned port, uint64_t control, const uint32_t* word);
     void log_header(uint64_t t, unsigned port, const uint32_t* word);
 
+    uint64_t link_bits_ = 0;
+    uint64_t holding_ = 0;  // of what was due, that which pins still hold
+    unsigned stirred_ = 0;  // a bit per tile that receives something in this cycle
+    bool host_driven_ = false, has_memory_ = false;
+    uint64_t skip_from_;
+    uint64_t signal_time_ = NEVER, host_due_ = NEVER;
+    std::vector<uint64_t> due_;  // when something is for each link port and each read port
+    HostPins host_pins_;
     EventLog& log_;
     uint64_t& progress_;  // flits, memory and host accesses, transfers between tiles
     Memory memory_;
     LinkFormat format_;
-    HostPins host_pins_;
     TimedRing host_times_;
     uint64_t host_free_ = 0;
-    const bool observed_;
-    bool host_driven_ = false, streaming_ = false, has_memory_ = false;
-    uint64_t skip_from_;
-    unsigned stirred_ = 0;  // a bit per tile that receives something in this cycle
+    const bool observed_, logged_;
     std::vector<Signal> signals_;  // in rising order; those before next_signal_ are past
     size_t next_signal_ = 0;
-    uint64_t signal_time_ = NEVER;
 };
 
 }  // namespace supernode

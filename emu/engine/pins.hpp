@@ -111,6 +111,24 @@ struct ValuePin {
     unsigned bytes = 0;
 };
 
+// A bit per port of a tile, in `bytes` bytes that are `apart`; none where `at` is null.
+template <typename Byte>
+struct PortBits {
+    Byte* at = nullptr;
+    unsigned bytes = 0;
+    size_t apart = 0;
+
+    uint64_t get() const {
+        uint64_t bits = 0;
+        for (unsigned byte = 0; byte < bytes; ++byte)
+            bits |= uint64_t{at[byte * apart]} << 8 * byte;
+        return bits;
+    }
+    void set(uint64_t bits) const {
+        for (unsigned byte = 0; byte < bytes; ++byte) at[byte * apart] = bits >> 8 * byte;
+    }
+};
+
 struct TilePins {
     LinkFormat link_format;
     std::vector<LinkPins> links;
@@ -122,6 +140,25 @@ struct TilePins {
     const uint64_t* wake = nullptr;
     std::vector<ActivityPin> activity;
     std::vector<ValuePin> values;
+    // Where a model says at once which outputs hold something: what `look` finds.
+    PortBits<const uint8_t> offers;
+    // Where it wants to be told which links have brought a word.
+    PortBits<uint8_t> arrivals;
+
+    // A bit per output: links with a word, then read ports and write ports with a request, the
+    // host's read data, and the streams that this tile offers.
+    uint64_t look() const {
+        uint64_t bits = 0;
+        unsigned at = 0;
+        for (const LinkPins& link : links)
+            bits |= uint64_t{(link_format.control_bits(link.tx) & link_format.strobe) != 0} << at++;
+        for (const ReadPins& port : reads) bits |= uint64_t{*port.valid != 0} << at++;
+        for (const WritePins& port : writes) bits |= uint64_t{*port.valid != 0} << at++;
+        if (host.valid) bits |= uint64_t{*host.read_valid != 0} << at++;
+        for (const Stream& stream : streams)
+            if (stream.out) bits |= uint64_t{*stream.pins.valid != 0} << at++;
+        return bits;
+    }
 };
 
 // A Verilated model: one tile, or a flat fabric with one view per tile.

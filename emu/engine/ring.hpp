@@ -1,8 +1,8 @@
 // A queue of fixed-size records that grows when it must and then stays as it is.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <vector>
 
 #include "bits.hpp"
@@ -12,61 +12,67 @@ namespace supernode {
 // Each record is a time and a number of payload bytes; times never decrease.
 class TimedRing {
   public:
-    TimedRing(unsigned payload_bytes, unsigned capacity)
-        : stride_{1 + (payload_bytes + 7) / 8} {
-        mask_ = 1;
-        while (mask_ < capacity) mask_ *= 2;
-        slots_.resize(mask_ * stride_);
-        mask_ -= 1;
+    // `front` is where the time of the first record is kept, NEVER if there is none: who waits for
+    // many rings has these side by side.
+    TimedRing(unsigned payload_bytes, unsigned capacity, uint64_t& front)
+        : front_{front}, stride_{1 + (payload_bytes + 7) / 8}, slots_(capacity * stride_) {
+        front_ = NEVER;
     }
-    bool empty() const { return head_ == tail_; }
-    uint64_t size() const { return tail_ - head_; }
-    uint64_t front_time() const { return front_; }
+    TimedRing(TimedRing&&) = default;
+    bool empty() const { return !size_; }
+    uint64_t size() const { return size_; }
     const uint8_t* front() const {
-        return reinterpret_cast<const uint8_t*>(slot(head_) + 1);
+        return reinterpret_cast<const uint8_t*>(slots_.data() + head_ + 1);
     }
     void pop() {
-        ++head_;
-        front_ = empty() ? NEVER : *slot(head_);
+        head_ = after(head_);
+        front_ = --size_ ? slots_[head_] : NEVER;
+        fetch(head_);
     }
     // Returns where the new record's payload goes.
     uint8_t* push(uint64_t time) {
-        if (size() > mask_) grow();
-        if (empty()) front_ = time;
-        uint64_t* at = slots_.data() + (tail_++ & mask_) * stride_;
+        if (size_ * stride_ == slots_.size()) grow();
+        if (!size_++) front_ = time;
+        uint64_t* at = slots_.data() + tail_;
         *at = time;
+        tail_ = after(tail_);
+        fetch(tail_);
         return reinterpret_cast<uint8_t*>(at + 1);
     }
     // The records; where they lie does not matter.
     template <typename A>
     void archive(A& a) {
-        uint64_t count = size();
+        uint64_t count = size_;
         a(count);
-        if constexpr (A::loading) head_ = tail_ = 0;
-        for (uint64_t index = 0; index < count; ++index) {
+        if constexpr (A::loading) head_ = tail_ = size_ = 0;
+        size_t at = head_;
+        for (uint64_t index = 0; index < count; ++index, at = after(at)) {
             if constexpr (A::loading) push(0);
-            a.raw(slots_.data() + ((head_ + index) & mask_) * stride_, 8 * stride_);
+            a.raw(slots_.data() + at, 8 * stride_);
         }
-        front_ = empty() ? NEVER : *slot(head_);
+        front_ = count ? slots_[head_] : NEVER;
     }
 
   private:
-    const uint64_t* slot(uint64_t index) const {
-        return slots_.data() + (index & mask_) * stride_;
+    size_t after(size_t at) const { return at + stride_ == slots_.size() ? 0 : at + stride_; }
+    // A ring is touched once a cycle, with those of many nodes in between: time enough for the
+    // record that is next to come closer.
+    void fetch(size_t at) const {
+        __builtin_prefetch(slots_.data() + at);
+        __builtin_prefetch(slots_.data() + at + 8);
     }
+    // A full ring has its first record where the next one would go.
     void grow() {
-        std::vector<uint64_t> larger(2 * slots_.size());
-        const uint64_t mask = 2 * mask_ + 1;
-        for (uint64_t index = head_; index != tail_; ++index)
-            std::memcpy(larger.data() + (index & mask) * stride_, slot(index), 8 * stride_);
-        slots_.swap(larger);
-        mask_ = mask;
+        std::rotate(slots_.begin(), slots_.begin() + head_, slots_.end());
+        head_ = 0;
+        tail_ = slots_.size();
+        slots_.resize(2 * slots_.size());
     }
 
-    uint64_t front_ = NEVER;  // time of the first record, kept here because it is asked most
-    uint64_t head_ = 0, tail_ = 0;
-    uint64_t mask_;
-    unsigned stride_;
+    uint64_t& front_;
+    const size_t stride_;
+    size_t head_ = 0, tail_ = 0;  // where records begin, in 64-bit words
+    uint64_t size_ = 0;
     std::vector<uint64_t> slots_;
 };
 

@@ -439,27 +439,20 @@ inline void clear_rows(To to, Plane which) {
     each(which, [&](unsigned lane) { std::memset(to[lane], 0, Bits / 8); });
 }
 
-// 64 bits of each row, or fewer at its end, to planes and back.
+// 64 bits of each row, or fewer at its end, to planes and back, for the lanes that have a row; to
+// planes, those of other lanes are zero.
 template <unsigned Width = 64, typename Rows>
-inline void load_column(Plane* planes, Rows rows, unsigned byte) {
-    uint64_t column[count];
-    for (unsigned lane = 0; lane < count; ++lane) std::memcpy(&column[lane], rows[lane] + byte, 8);
+inline void load_column(Plane* planes, Rows rows, unsigned byte, Plane which) {
+    uint64_t column[count] = {};
+    each(which, [&](unsigned lane) { std::memcpy(&column[lane], rows[lane] + byte, 8); });
     from_rows<Width>(planes, column);
 }
 
 template <unsigned Width = 64, typename Rows>
-inline void store_column(Rows rows, unsigned byte, const Plane* planes) {
+inline void store_column(Rows rows, unsigned byte, const Plane* planes, Plane which) {
     uint64_t column[count];
     to_rows<Width>(column, planes);
-    for (unsigned lane = 0; lane < count; ++lane) std::memcpy(rows[lane] + byte, &column[lane], 8);
-}
-
-// Lanes in which a bit of a word of pins is set.
-template <unsigned Bit, unsigned Words>
-inline Plane lanes_with(const uint32_t (*pins)[Words]) {
-    uint8_t bits[count];
-    for (unsigned lane = 0; lane < count; ++lane) bits[lane] = pins[lane][Bit / 32] >> Bit % 32 & 1;
-    return load_bit(bits);
+    each(which, [&](unsigned lane) { std::memcpy(rows[lane] + byte, &column[lane], 8); });
 }
 
 // The same value in every lane.

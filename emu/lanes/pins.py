@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jinja2
 
@@ -14,6 +15,8 @@ from .lowered import Lowered
 from .rows import Rows
 
 __all__ = ["TEMPLATES", "activity_ports", "render_model"]
+
+T = TypeVar("T")
 
 _FOLDER = Path(__file__).parent
 TEMPLATES = (_FOLDER / "tile.hpp.j2", _FOLDER / "tile.cpp.j2")
@@ -40,6 +43,10 @@ def activity_ports(manifest: dict[str, Any]) -> list[str]:
     """Ports that only an observer looks at."""
     return [port for interface in manifest["interfaces"] if interface["kind"] == "activity"
             for port in interface["ports"].values()]
+
+
+def _bytes(bits: Sequence[T]) -> list[Sequence[T]]:
+    return [bits[at:at + 8] for at in range(0, len(bits), 8)]
 
 
 class _Pins(View):
@@ -109,7 +116,7 @@ class _Context:
             "declarations": [text[len("void "):text.index(" {\n")] for text in emitted.functions],
             "sizes": {array: max(1, size) for array, size in emitted.sizes.items()},
             "ports": [self._port(port) for port in ports.values()],
-            "links": links, **shown, "view": _Pins(manifest, "").context(),
+            "links": links, "arrivals": _bytes(links), "offers": _bytes(self._offers()), **shown, "view": _Pins(manifest, "").context(),
             "rows": emitted.rows, "resets": lowered.resets, "init": lowered.init,
             "following": emitted.following,
             "clear_zero": stretches(zeros),
@@ -119,6 +126,25 @@ class _Context:
             "idle": emitted.ports["idle"], "arguments": ARGUMENTS,
             "cycle": emitted.cycle, "outputs": emitted.outputs,
         }
+
+    def _offers(self) -> list[str]:
+        """The planes that say which outputs hold something, in the order of ``TilePins``."""
+        def plane(name: str, bit: int = 0) -> str:
+            array, at = self._emitted.ports[name]
+            return f"s.{array}[{at + bit}]"
+
+        of: dict[str, list[dict[str, str]]] = {}
+        streams = []
+        for interface in self._manifest["interfaces"]:
+            of.setdefault(interface["kind"], []).append(interface["ports"])
+            if interface["kind"] == "stream" and interface["direction"] == "out":
+                streams.append(interface["ports"])
+        return [*(plane(link["tx"], self._ports[link["tx"]]["fields"]["strobe"][0])
+                  for link in of.get("link", ())),
+                *(plane(port["request.valid"]) for kind in ("read", "write")
+                  for port in of.get(kind, ())),
+                *(plane(host["read_valid"]) for host in of.get("host", ())[:1]),
+                *(plane(stream["valid"]) for stream in streams)]
 
     def _planes(self, name: str) -> str:
         array, at = self._emitted.ports[name]

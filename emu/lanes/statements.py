@@ -194,7 +194,7 @@ class Statements:
                 else:
                     call = f"fetch_rows<{rows.width}>({_place(rows)}, {address}, enable)"
                 enable = self._expression(action.enable)
-                tail = [] if rows is None else self._columns(rows)
+                tail = [] if rows is None else self._columns(rows, "all")
                 if rows is not None and rows.width < action.width:
                     tail.append(f"s.m{action.memory}.fetch<{rows.width}>("
                                 f"s.q + {action.at + rows.width}, {address}, enable);")
@@ -257,20 +257,23 @@ class Statements:
                 f"if (const Plane touched = some | {full}; any(touched)) {{",
                 f"    clear_rows<{rows.width}>({_place(rows)}, {full} & ~some);",
                 *(f"    {line}" for line in self._moves(rows, arms)),
-                f"    {full} = some;", *(f"    {line}" for line in self._columns(rows)), "}", "}"]
+                f"    {full} = some;", *(f"    {line}" for line in self._columns(rows, "some")),
+                "}", "}"]
 
     def _row_hold(self, rows: Rows, arms: Sequence[Arm]) -> list[str]:
         conds = [f"const Plane c{place} = {self._expression(arm.cond)};"
                  for place, arm in enumerate(arms)]
         some = " | ".join(f"c{place}" for place in range(len(arms)))
         return ["{", *conds, f"if (any({some})) {{",
-                *(f"    {line}" for line in (*self._moves(rows, arms), *self._columns(rows))),
+                *(f"    {line}" for line in (*self._moves(rows, arms),
+                                             *self._columns(rows, "all"))),
                 "}", "}"]
 
-    def _columns(self, rows: Rows) -> list[str]:
-        """Planes of those columns that logic looks into."""
+    def _columns(self, rows: Rows, which: str) -> list[str]:
+        """Planes of those columns that logic looks into; zero in lanes that are not ``which``."""
         home = _HOMES[rows.array]
-        return [f"load_column({home} + {rows.at + 64 * column}, {_place(rows)}, {8 * column});"
+        return [f"load_column({home} + {rows.at + 64 * column}, {_place(rows)}, {8 * column}, "
+                f"{which});"
                 for column in sorted(rows.columns)]
 
 

@@ -23,11 +23,12 @@ __all__ = ["channels_of", "flow_format"]
 
 
 def flow_format(params: LinkParams) -> FlowFormat:
-    """Where the engine finds what it notes."""
+    """Where the engine finds what it notes: among the bits that follow the payload."""
     fields = field_slices(link_word(params))
-    where = {name: Field(*fields[name]) for name in ("valid", "head", "vc", "seq", "credit",
-                                                     "credit_vc", "freed")}
-    return FlowFormat(start=Field(*fields["kind"]), **where, vcs=params.vcs, depth=params.vc_depth,
+    payload = fields["payload"][1]
+    where = {name: Field(fields[name][0] - payload, fields[name][1])
+             for name in ("kind", "valid", "head", "vc", "seq", "credit", "credit_vc", "freed")}
+    return FlowFormat(start=where.pop("kind"), **where, vcs=params.vcs, depth=params.vc_depth,
                       reliable=params.reliable, flit_bytes=params.flit_bytes)
 
 

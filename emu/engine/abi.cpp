@@ -11,7 +11,6 @@ using supernode::Condition;
 using supernode::Event;
 using supernode::Fabric;
 using supernode::Field;
-using supernode::Flow;
 using supernode::FlowFormat;
 using supernode::FlowPacket;
 using supernode::LinkCounts;
@@ -133,7 +132,7 @@ uint64_t sn_mail_bytes(Fabric* fabric, uint32_t link) {
 // Keep track of what stands on links, from now on; all have words of this format.
 int sn_watch(Fabric* fabric, const FlowFormat* format) {
     return guarded(fabric, [&] {
-        for (auto& link : fabric->links()) link->flow = std::make_unique<Flow>(*format);
+        fabric->watch(*format);
     });
 }
 

@@ -140,6 +140,11 @@ Link& Fabric::link(unsigned source, unsigned port) {
     return *link;
 }
 
+void Fabric::watch(const FlowFormat& format) {
+    flow_format_ = format;
+    for (auto& link : links_) link->flow = std::make_unique<Flow>(flow_format_);
+}
+
 void Fabric::measure() {
     for (auto& partition : partitions_) partition->measure(tile_kinds_.size());
 }

@@ -65,6 +65,8 @@ class Fabric {
     // about `seconds` of wall time. Without conditions only the deadline ends it.
     Outcome run(const std::vector<Condition>& conditions, uint64_t deadline, double seconds);
 
+    // From now on, note what stands on each link.
+    void watch(const FlowFormat& format);
     // From now on, measure what time is spent on; a flat design is not measured.
     void measure();
     // Of each thread, once that is so.
@@ -140,6 +142,7 @@ class Fabric {
     void gather();
 
     const Settings settings_;
+    FlowFormat flow_format_{};
     std::vector<uint64_t> next_;  // per node; see Node::next
     uint64_t now_ = 0, boundary_ = 0;
     uint64_t progress_ = 0, last_progress_ = 0, stagnant_ = 0;

@@ -5,28 +5,29 @@
 
 namespace supernode {
 
-void Flow::leave(const uint32_t* word) {
-    if (extract(word, format_.start)) {
+void Flow::leave(uint64_t control, const uint32_t* word) {
+    if (extract(control, format_.start)) {
         // The link comes up: both ends are empty.
-        *this = Flow{format_};
+        channels_.assign(channels_.size(), {});
+        next_seq_ = 0;
         return;
     }
-    if (extract(word, format_.credit)) {
-        uint64_t& told = channels_[extract(word, format_.credit_vc)].told;
-        told += (extract(word, format_.freed) - told) & low_bits(format_.freed.width);
+    if (extract(control, format_.credit)) {
+        uint64_t& told = channels_[extract(control, format_.credit_vc)].told;
+        told += (extract(control, format_.freed) - told) & low_bits(format_.freed.width);
     }
-    if (!extract(word, format_.valid)) return;
+    if (!extract(control, format_.valid)) return;
     if (format_.reliable) {
         const uint64_t range = low_bits(format_.seq.width);
-        if (extract(word, format_.seq) != next_seq_) return;  // sent again
+        if (extract(control, format_.seq) != next_seq_) return;  // sent again
         next_seq_ = (next_seq_ + 1) & range;
     }
-    take(channels_[extract(word, format_.vc)], word);
+    take(channels_[extract(control, format_.vc)], control, word);
 }
 
-void Flow::take(Channel& channel, const uint32_t* word) {
+void Flow::take(Channel& channel, uint64_t control, const uint32_t* word) {
     auto& packets = channel.packets;
-    if (extract(word, format_.head)) {
+    if (extract(control, format_.head)) {
         if (packets.size() == packets.capacity()) {
             // A packet has been freed if the one after it began more than a buffer ago.
             const auto past = [&](const FlowPacket& next) {

@@ -15,7 +15,7 @@
 
 namespace supernode {
 
-// Where the fields of a link word are. Plain data: it crosses the C ABI.
+// Where fields are among the control bits of a link word. Plain data: it crosses the C ABI.
 struct FlowFormat {
     Field start, valid, head, vc, seq, credit, credit_vc, freed;
     uint32_t vcs, depth;
@@ -32,10 +32,11 @@ struct FlowPacket {
 
 class Flow {
   public:
+    // The format outlives it: all links of a fabric have one.
     explicit Flow(const FlowFormat& format) : format_{format}, channels_(format.vcs) {}
 
-    // A word leaves.
-    void leave(const uint32_t* word);
+    // A word leaves, whose control bits are these.
+    void leave(uint64_t control, const uint32_t* word);
 
     struct Channel {
         uint64_t sent = 0;
@@ -50,9 +51,9 @@ class Flow {
     }
 
   private:
-    void take(Channel& channel, const uint32_t* word);
+    void take(Channel& channel, uint64_t control, const uint32_t* word);
 
-    FlowFormat format_;
+    const FlowFormat& format_;
     std::vector<Channel> channels_;
     uint64_t next_seq_ = 0;  // of the first flit that has not been sent before
 };

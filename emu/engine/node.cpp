@@ -205,7 +205,7 @@ void Node::send(uint64_t t, uint64_t ports) {
         ++link->counts.words;
         link->counts.flits += flit;
         flits += flit;
-        if (link->flow) link->flow->leave(word);
+        if (link->flow) link->flow->leave(control, word);
         bool struck = false;
         if (link->faults && !passes(t, port, flit, struck)) continue;
         uint32_t* target = apart ? link->send(t) : front().links[port].fault;

@@ -14,6 +14,10 @@
 #include <cstring>
 #include <new>
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 #if defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512VBMI__) && defined(__GFNI__)
 #include <immintrin.h>
 #define SUPERNODE_AVX512 1
@@ -461,13 +465,18 @@ inline void spread(Plane* planes, uint64_t value) {
     for (unsigned k = 0; k < Width; ++k) planes[k] = value >> k & 1 ? all : none;
 }
 
-// Plain data, all zero, on a boundary of 64 bytes; pages that nobody writes cost no memory.
+// Plain data, all zero, in large pages where the system has them: an edge touches a few rows of the
+// memories of each lane, more small pages than a processor remembers the places of.
 template <typename T>
 class Zeroed {
   public:
-    Zeroed() : raw_{std::calloc(1, sizeof(T) + 64)} {
+    Zeroed() : raw_{std::calloc(1, sizeof(T) + large)} {
         if (!raw_) throw std::bad_alloc{};
-        at_ = reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(raw_) + 63) / 64 * 64);
+        const auto start = (reinterpret_cast<uintptr_t>(raw_) + large - 1) / large * large;
+        at_ = reinterpret_cast<T*>(start);
+#ifdef MADV_HUGEPAGE
+        madvise(at_, sizeof(T) / large * large, MADV_HUGEPAGE);  // a wish: failing is no harm
+#endif
     }
     ~Zeroed() { std::free(raw_); }
     Zeroed(const Zeroed&) = delete;
@@ -477,6 +486,8 @@ class Zeroed {
     T* operator->() const { return at_; }
 
   private:
+    static constexpr uintptr_t large = sizeof(T) < 2 << 20 ? 64 : 2 << 20;
+
     void* raw_;
     T* at_;
 };

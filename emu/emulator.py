@@ -67,7 +67,8 @@ class EngineBackend:
         Results do not depend on it.
     lanes : int, optional
         Cards that share a lane-parallel model, or 1 for models made by Verilator; by default what
-        is faster, see :class:`~emu.fabric.Fabric`. Results do not depend on it.
+        is faster where most cards are awake, see :class:`~emu.fabric.Fabric`; where few of many
+        are, 1 is. Results do not depend on it.
     waves : Waves, optional
         Nodes whose signals are shown, and in which cycles. Results do not depend on it.
     profile : bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,6 +10,7 @@ import numpy as np
 
 from drivers.dtypes import DTYPES
 
+from ..shards import LANES_FROM
 from .checkpoints import checkpoint_options
 from .errors import usage
 from .machine import Machine, machine_options, timeout
@@ -46,6 +48,9 @@ def p2p(size: int, dtype: str, source: int, target: int | None, **options: Any) 
         setup.shape.check_rank(source)
     with usage("--target"):
         target = setup.shape.cards - 1 if target is None else setup.shape.check_rank(target)
+    if setup.lanes is None and setup.shape.hops(source, target) < LANES_FROM:
+        # None but the cards on the way are awake, and an edge in lanes costs the same for all.
+        setup = replace(setup, lanes=1)
 
     @setup.plan(2 * size)
     def plan(machine: SuperNode) -> None:

@@ -47,8 +47,9 @@ class TimedRing {
         if constexpr (A::loading) head_ = tail_ = size_ = 0;
         size_t at = head_;
         for (uint64_t index = 0; index < count; ++index, at = after(at)) {
-            if constexpr (A::loading) push(0);
-            a.raw(slots_.data() + at, 8 * stride_);
+            uint64_t* record = slots_.data() + at;
+            if constexpr (A::loading) record = reinterpret_cast<uint64_t*>(push(0)) - 1;
+            a.raw(record, 8 * stride_);
         }
         front_ = count ? slots_[head_] : NEVER;
     }

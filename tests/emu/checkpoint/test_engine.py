@@ -138,15 +138,19 @@ NO_STATE = {
     "ReadPort": {"pins_", "port_", "memory_"},
     "WritePort": {"pins_", "port_", "memory_"},
     "Faults": {"errors", "outages"},
-    "Link": {"spec", "number", "length", "outbox", "next"},  # the node has the latter
+    "Link": {"spec", "number", "length", "outbox", "next",  # the node has the latter
+             "unseen_"},
     "Flow": {"format_"},
-    "LinkPort": {"out"},
-    "Tile": {"kind", "pins", "writes", "model"},  # the node archives the latter
-    "Node": {"number", "name", "joints", "log_", "progress_", "memory_", "format_", "host_pins_",
-             "has_memory_", "signals_", "observed_"},
+    "LinkPort": {"in", "out", "tx", "rx"},  # the node archives the first
+    "Joint": {"source", "bit", "sink", "out", "in"},
+    "Tile": {"kind", "pins", "writes", "model",  # the node archives the latter
+             "offers", "moved", "first_read", "first_write", "host", "first_stream", "first_due"},
+    "Node": {"number", "name", "log_", "progress_", "memory_", "format_", "host_pins_",
+             "has_memory_", "signals_", "observed_", "logged_", "link_bits_",
+             "due_", "host_due_"},  # rings keep these
     "Group": {"border", "awake_"},
     "EventLog": {"enabled", "kinds_", "taken_"},
-    "Fabric": {"error", "saved", "settings_", "next_", "flat_views_", "models_", "nodes_",
+    "Fabric": {"error", "saved", "settings_", "flow_format_", "next_", "flat_views_", "models_", "nodes_",
                "groups_", "links_", "node_of_", "group_of_", "link_of_", "rank_of_", "thread_of_",
                "names_", "tile_kinds_", "partitions_", "peers_", "team_",
                # Empty, or set anew, at a boundary of the host.

@@ -25,8 +25,8 @@ from hdl.topology import Link, parse
 
 from . import toys
 
-__all__ = ["LATENCY", "MACHINES", "MEMORY", "MIXED", "Machine", "mixed_fabric", "toy_card",
-           "toy_params", "toy_workload"]
+__all__ = ["FLAT_MACHINES", "LATENCY", "MACHINES", "MEMORY", "MIXED", "Machine", "mixed_fabric",
+           "toy_card", "toy_params", "toy_workload"]
 
 MEMORY = 1 << 20
 
@@ -205,4 +205,12 @@ MACHINES = {
         ring(reliable(preset("small")), NodeKind.card), preset("small").link.latency,
         failing_workload, flat=(2,), faults=Faults(
             errors=BitErrors(rate=3e-5), outages=[Outage(node=0, port=0, start=1100, end=1600)])),
+}
+
+#: Those that one Verilog design can hold, and the rest of plain and reliable links without and with
+#: faults; for campaigns.
+FLAT_MACHINES = {name: machine for name, machine in MACHINES.items() if machine.flat} | {
+    "reliable card": replace(MACHINES["faulty reliable card"], workload=card_workload, faults=None),
+    "failing card": replace(MACHINES["card"], workload=failing_workload, faults=Faults(
+        outages=[Outage(node=0, port=0, start=1100, end=1600)])),
 }

@@ -9,7 +9,7 @@ import pytest
 
 from emu.library import EventKind
 
-from .machines import MACHINES, MEMORY
+from .machines import FLAT_MACHINES, MACHINES, MEMORY
 
 each_machine = pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES.keys())
 each_flat = pytest.mark.parametrize(("machine", "cards"), [
@@ -94,6 +94,17 @@ def test_one_flat_design_gives_the_same_events(machine, cards):
     assert_same(run(machine, cards), run(machine, cards, flat=True))
     assert_same(run(machine, cards, seed=3, stall_rate=0.2),
                 run(machine, cards, seed=3, stall_rate=0.2, flat=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cards", [4, 8])
+@pytest.mark.parametrize("name", FLAT_MACHINES)
+def test_one_flat_design_gives_the_events_of_every_window_and_number_of_threads(name, cards):
+    machine = FLAT_MACHINES[name]
+    reference = run(machine, cards, flat=True)
+    for threads in (1, 2, 3, 4):
+        for window in range(1, machine.latency + 1):
+            assert_same(run(machine, cards, threads=threads, window=window), reference)
 
 
 @pytest.mark.parametrize("name", ["toy", "mixed"])

@@ -18,7 +18,7 @@ from emu.ranks.server import run_shared
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from tests.emu import toys
-from tests.emu.machines import MACHINES, MEMORY, mixed_fabric
+from tests.emu.machines import FLAT_MACHINES, MACHINES, MEMORY, mixed_fabric
 from tests.emu.test_exactness import run
 
 #: Windows before something happens.
@@ -27,15 +27,23 @@ LATER = 20
 LINK_STATUS = 0x400
 
 
-def compare(folder: Path, *names: str) -> None:
-    """Run machines in several ways; leave what they did for the test."""
+def compare(folder: Path, cards: str, *names: str) -> None:
+    """Run machines of so many cards in several ways; leave what they did for the test."""
     for name in names:
-        _, fabric = MACHINES[name].open(3)
+        _, fabric = MACHINES[name].open(int(cards))
         assert isinstance(fabric, RankedFabric), "each rank is to have a share"
         fabric.close()
-    results = {(name, tuple(options.items())): run(MACHINES[name], 3, **options)
+    results = {(name, tuple(options.items())): run(MACHINES[name], int(cards), **options)
                for name in names for options in ({"seed": 3, "stall_rate": 0.2},
                                                  {"window": 2, "threads": 2})}
+    (folder / "results").write_bytes(pickle.dumps(results))
+
+
+def windows(folder: Path, cards: str, name: str) -> None:
+    """Run a machine in every window and with some numbers of threads."""
+    machine = FLAT_MACHINES[name]
+    results = {(window, threads): run(machine, int(cards), window=window, threads=threads)
+               for window in range(1, machine.latency + 1) for threads in (1, 2)}
     (folder / "results").write_bytes(pickle.dumps(results))
 
 
@@ -115,8 +123,8 @@ def main() -> int:
 
 ACTIONS = {"killed": lambda: os.kill(os.getpid(), signal.SIGKILL), "failing": fail,
            "interrupted": ask_mpiexec_to_end}
-TASKS = {"compare": compare, "killed": lambda _: endless(), "failing": lambda _: endless(),
-         "interrupted": lambda _: interrupted(), "broken": lambda _: broken()}
+TASKS = {"compare": compare, "windows": windows, "killed": lambda _: endless(),
+         "failing": lambda _: endless(), "interrupted": lambda _: interrupted(), "broken": lambda _: broken()}
 
 if __name__ == "__main__":
     sys.exit(main())

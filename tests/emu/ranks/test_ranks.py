@@ -11,7 +11,7 @@ import pytest
 
 from emu.ranks.launch import RankDied, launch
 from tests.emu.cli.invoke import invoke
-from tests.emu.machines import MACHINES
+from tests.emu.machines import FLAT_MACHINES, MACHINES
 from tests.emu.test_exactness import assert_same, run
 
 PROGRAM = Path(__file__).with_name("program.py")
@@ -38,7 +38,7 @@ def is_running(pid):
 
 
 def compare(folder, ranks, names):
-    assert start(folder, ranks, "compare", *names) == 0
+    assert start(folder, ranks, "compare", "3", *names) == 0
     for (name, options), found in pickle.loads((folder / "results").read_bytes()).items():
         assert_same(found, run(MACHINES[name], 3, **dict(options)))
 
@@ -54,6 +54,19 @@ def test_ranks_change_nothing(tmp_path, ranks, names):
 def test_no_number_of_ranks_changes_anything(tmp_path, ranks):
     # Only the mixed machine has as many as four nodes.
     compare(tmp_path, ranks, [name for name in MACHINES if ranks < 4 or "mixed" in name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cards", [4, 8])
+@pytest.mark.parametrize("name", FLAT_MACHINES)
+def test_ranks_windows_and_threads_give_the_events_of_one_flat_design(tmp_path, name, cards):
+    reference = run(FLAT_MACHINES[name], cards, flat=True)
+    for ranks in (2, 3, 4):
+        folder = tmp_path / str(ranks)
+        folder.mkdir()
+        assert start(folder, ranks, "windows", str(cards), name) == 0
+        for found in pickle.loads((folder / "results").read_bytes()).values():
+            assert_same(found, reference)
 
 
 def test_a_rank_that_is_killed_ends_the_run_on_all(tmp_path):

@@ -151,8 +151,8 @@ NO_STATE = {
     "Group": {"border", "awake_"},
     "EventLog": {"enabled", "kinds_", "taken_"},
     "Fabric": {"error", "saved", "settings_", "flow_format_", "next_", "flat_views_", "models_",
-               "nodes_", "groups_", "links_", "node_of_", "group_of_", "link_of_", "rank_of_", "thread_of_",
-               "names_", "tile_kinds_", "partitions_", "peers_", "team_",
+               "nodes_", "groups_", "links_", "node_of_", "group_of_", "link_of_", "rank_of_",
+               "thread_of_", "names_", "tile_kinds_", "partitions_", "peers_", "team_",
                # Empty, or set anew, at a boundary of the host.
                "foreign_", "leaving_", "plan_", "boundary_", "passed_", "conditions_", "deadline_",
                "until_", "outcome_", "cut_off_"},

@@ -124,7 +124,8 @@ def main() -> int:
 ACTIONS = {"killed": lambda: os.kill(os.getpid(), signal.SIGKILL), "failing": fail,
            "interrupted": ask_mpiexec_to_end}
 TASKS = {"compare": compare, "windows": windows, "killed": lambda _: endless(),
-         "failing": lambda _: endless(), "interrupted": lambda _: interrupted(), "broken": lambda _: broken()}
+         "failing": lambda _: endless(), "interrupted": lambda _: interrupted(),
+         "broken": lambda _: broken()}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -25,8 +25,8 @@ from hdl.topology import Link, parse
 
 from . import toys
 
-__all__ = ["FLAT_MACHINES", "LATENCY", "MACHINES", "MEMORY", "MIXED", "Machine", "mixed_fabric",
-           "toy_card", "toy_params", "toy_workload"]
+__all__ = ["FLAT_MACHINES", "LATENCY", "MACHINES", "MEMORY", "MIXED", "Machine", "flat_machine",
+           "mixed_fabric", "toy_card", "toy_params", "toy_workload"]
 
 MEMORY = 1 << 20
 
@@ -186,9 +186,6 @@ TOY_FAULTS = Faults(errors=BitErrors(rate=2e-4), links={(0, 0): BitErrors(rate=2
                     outages=[Outage(node=0, port=0, start=40, end=75),
                              Outage(node=1, port=1, start=100, end=101),
                              Outage(node=0, port=1, start=900)])
-#: A cable fails in the AllReduce of up to four cards, and in that of eight.
-CARD_OUTAGES = [Outage(node=0, port=0, start=1100, end=1600),
-                Outage(node=0, port=0, start=2650, end=2750)]
 
 MACHINES = {
     "toy": Machine(ring(toy_params(), toy_card), 8,
@@ -204,17 +201,27 @@ MACHINES = {
                             faults=TOY_FAULTS),
     "card": Machine(ring(preset("small"), NodeKind.card), preset("small").link.latency,
                     card_workload, flat=(2, 4)),
-    # About one word in 100 is struck.
+    # About one word in 100 is struck; the cable fails in the AllReduce.
     "faulty reliable card": Machine(
         ring(reliable(preset("small")), NodeKind.card), preset("small").link.latency,
         failing_workload, flat=(2,), faults=Faults(
-            errors=BitErrors(rate=3e-5), outages=CARD_OUTAGES)),
+            errors=BitErrors(rate=3e-5), outages=[Outage(node=0, port=0, start=1100, end=1600)])),
 }
 
 #: Those that one Verilog design can hold, and the rest of plain and reliable links without and with
 #: faults; for campaigns.
 FLAT_MACHINES = {name: machine for name, machine in MACHINES.items() if machine.flat} | {
     "reliable card": replace(MACHINES["faulty reliable card"], workload=card_workload, faults=None),
-    "failing card": replace(MACHINES["card"], workload=failing_workload, faults=Faults(
-        outages=CARD_OUTAGES)),
+    "failing card": replace(MACHINES["card"], workload=failing_workload, faults=Faults()),
 }
+#: When the AllReduce of so many cards has words on the cable that fails.
+BUSY = {4: 1620, 8: 2650}
+
+
+def flat_machine(name: str, cards: int) -> Machine:
+    """One of these, whose cable, if it has one that fails, fails with words of theirs on it."""
+    machine = FLAT_MACHINES[name]
+    if machine.workload is not failing_workload:
+        return machine
+    outage = Outage(node=0, port=0, start=BUSY[cards], end=BUSY[cards] + 500)
+    return replace(machine, faults=replace(machine.faults, outages=[outage]))

@@ -9,7 +9,7 @@ import pytest
 
 from emu.library import EventKind
 
-from .machines import FLAT_MACHINES, MACHINES, MEMORY
+from .machines import FLAT_MACHINES, MACHINES, MEMORY, flat_machine
 
 each_machine = pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES.keys())
 each_flat = pytest.mark.parametrize(("machine", "cards"), [
@@ -100,7 +100,7 @@ def test_one_flat_design_gives_the_same_events(machine, cards):
 @pytest.mark.parametrize("cards", [4, 8])
 @pytest.mark.parametrize("name", FLAT_MACHINES)
 def test_one_flat_design_gives_the_events_of_every_window_and_number_of_threads(name, cards):
-    machine = FLAT_MACHINES[name]
+    machine = flat_machine(name, cards)
     reference = run(machine, cards, flat=True)
     assert not machine.faults or EventKind.LOST in reference[0]["kind"]
     for threads in (1, 2, 3, 4):

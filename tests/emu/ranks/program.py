@@ -18,7 +18,7 @@ from emu.ranks.server import run_shared
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from tests.emu import toys
-from tests.emu.machines import FLAT_MACHINES, MACHINES, MEMORY, mixed_fabric
+from tests.emu.machines import MACHINES, MEMORY, flat_machine, mixed_fabric
 from tests.emu.test_exactness import run
 
 #: Windows before something happens.
@@ -41,7 +41,7 @@ def compare(folder: Path, cards: str, *names: str) -> None:
 
 def windows(folder: Path, cards: str, name: str) -> None:
     """Run a machine in every window and with some numbers of threads."""
-    machine = FLAT_MACHINES[name]
+    machine = flat_machine(name, int(cards))
     results = {(window, threads): run(machine, int(cards), window=window, threads=threads)
                for window in range(1, machine.latency + 1) for threads in (1, 2)}
     (folder / "results").write_bytes(pickle.dumps(results))

@@ -11,7 +11,7 @@ import pytest
 
 from emu.ranks.launch import RankDied, launch
 from tests.emu.cli.invoke import invoke
-from tests.emu.machines import FLAT_MACHINES, MACHINES
+from tests.emu.machines import FLAT_MACHINES, MACHINES, flat_machine
 from tests.emu.test_exactness import assert_same, run
 
 PROGRAM = Path(__file__).with_name("program.py")
@@ -60,7 +60,7 @@ def test_no_number_of_ranks_changes_anything(tmp_path, ranks):
 @pytest.mark.parametrize("cards", [4, 8])
 @pytest.mark.parametrize("name", FLAT_MACHINES)
 def test_ranks_windows_and_threads_give_the_events_of_one_flat_design(tmp_path, name, cards):
-    reference = run(FLAT_MACHINES[name], cards, flat=True)
+    reference = run(flat_machine(name, cards), cards, flat=True)
     for ranks in (2, 3, 4):
         folder = tmp_path / str(ranks)
         folder.mkdir()

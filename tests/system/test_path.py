@@ -18,12 +18,11 @@ import pytest
 
 from drivers.cocotb_backend import CocotbBackend
 from drivers.supernode import SuperNode
+from emu.build import Builder
 from emu.emulator import EngineBackend
 from hdl.card import ComputeTile, NetworkTile
-from hdl.flat import generate_flat
 from hdl.params import preset
 from hdl.topology import parse
-from hdl.verilog import generate
 from tests.bench import run_bench
 
 from . import path
@@ -88,11 +87,12 @@ def test_the_program_runs_with_other_flits(name, flit_bytes):
 
 def test_the_same_programs_take_the_same_cycles_under_cocotb(tmp_path):
     params, topology = preset(PRESET), parse(SPEC)
-    flat = generate_flat(
+    builder = Builder()
+    flat = builder.flat(
         params=params, cards=topology.cards, links=topology.links,
         latency=[params.link.latency] * len(topology.links),
-        network=generate(NetworkTile(params), "network"),
-        compute=generate(ComputeTile(params), "compute"))
+        network=builder.verilog(NetworkTile, params, "network"),
+        compute=builder.verilog(ComputeTile, params, "compute"))
     run_bench(flat, __name__, env={"CYCLES": str(tmp_path)})
     for name in PROGRAMS:
         with SuperNode(EngineBackend(topology, params, memory_bytes=MEMORY)) as sn:

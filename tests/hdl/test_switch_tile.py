@@ -8,7 +8,7 @@ from hdl.layouts import LinkStatus, PacketHeader, PacketOp, Status, field_slices
 from hdl.params import LinkParams, Policy, SwitchParams
 from hdl.switch import SwitchTile
 from hdl.switch_registers import SWITCH_IDENT, SwitchRegisterMap
-from tests.bench import Bench, run_bench
+from tests.bench import Bench, elaborated, run_bench
 from tests.hdl.fabric.packets import Scoreboard, make_packet
 from tests.hdl.fabric.test_switch import entry_write, level_write
 from tests.hdl.link.words import Flit, LinkPeer
@@ -182,4 +182,4 @@ async def strict_priority_serves_the_lowest_class_and_input_first(dut):
 
 
 def test_the_tile_serves_its_host_and_strict_priority_goes_through_it() -> None:
-    run_bench(SwitchTile(PARAMS), __name__, name="switch_tile")
+    run_bench(elaborated(SwitchTile, PARAMS, name="switch_tile"), __name__)

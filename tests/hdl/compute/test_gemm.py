@@ -11,7 +11,7 @@ import pytest
 from hdl.compute.tile import ComputeTile
 from hdl.layouts import Format, Status
 from hdl.params import CardParams, ComputeParams, MemoryParams
-from tests.bench import run_bench
+from tests.bench import elaborated, run_bench
 
 from .gemm_bench import Gemm, GemmBench
 
@@ -121,11 +121,11 @@ async def refused_descriptors_write_nothing(dut):
 
 
 def test_compute_tile_is_exact():
-    run_bench(ComputeTile(PARAMS), __name__)
+    run_bench(elaborated(ComputeTile, PARAMS), __name__)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_compute_tile_is_exact_for_all_shapes(part):
-    run_bench(ComputeTile(PARAMS), __name__, testcase="shapes",
+    run_bench(elaborated(ComputeTile, PARAMS), __name__, testcase="shapes",
               env={"GEMM_ALL_SHAPES": f"{part}/4"})

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import Out
 from hdl.compute.tile import ComputeTile
 from hdl.params import CardParams, ComputeParams
 from hdl.ports import ComputeSignature
-from tests.bench import run_bench
+from tests.bench import elaborated, run_bench
 
 from .gemm_bench import GemmBench
 from .test_gemm import random_gemm
@@ -79,4 +79,4 @@ async def sleeping_changes_nothing(dut):
 
 
 def test_idle_tile_may_be_skipped():
-    run_bench(Twins(), __name__)
+    run_bench(elaborated(Twins), __name__)

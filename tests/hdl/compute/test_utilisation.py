@@ -4,13 +4,15 @@
 """
 
 import itertools
+import os
 
 import cocotb
 import numpy as np
+import pytest
 
 from hdl.compute.tile import ComputeTile
 from hdl.params import CardParams
-from tests.bench import run_bench
+from tests.bench import elaborated, run_bench
 
 from .gemm_bench import Gemm, GemmBench
 from .test_gemm import finite
@@ -41,7 +43,7 @@ async def every_product_of_every_format_pair(dut):
 async def utilisation_from_request_to_done(dut):
     bench = await started(dut, latency=64)
     for (m, n, k), options, least in (
-            ((256, 256, 256), {}, 0.99),
+            ((256, 256, 256), {}, 0.99) if os.environ.get("LARGE") else ((128, 128, 256), {}, 0.98),
             ((64, 64, 256), {"shift": (7, 9, 3), "pad": (5, 3, 1)}, 0.88),
             ((64, 64, 256), {"shift": (7, 9, 3), "pad": (5, 3, 1), "b_transposed": True}, 0.90),
             ((16, 64, 1024), {}, 0.93), ((32, 32, 1100), {}, 0.90), ((64, 64, 64), {}, 0.70)):
@@ -62,4 +64,10 @@ async def the_smallest_gemm_takes_two_memory_latencies_and_46_cycles(dut):
 
 
 def test_16_by_16_array_is_exact_and_busy():
-    run_bench(ComputeTile(PARAMS), __name__)
+    run_bench(elaborated(ComputeTile, PARAMS), __name__)
+
+
+@pytest.mark.slow
+def test_16_by_16_array_is_busy_99_percent_of_the_time_on_large_matrices():
+    run_bench(elaborated(ComputeTile, PARAMS), __name__,
+              testcase="utilisation_from_request_to_done", env={"LARGE": "1"})

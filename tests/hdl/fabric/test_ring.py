@@ -16,7 +16,7 @@ from hdl.fabric.router import Router
 from hdl.layouts import link_word
 from hdl.params import LinkParams, RouterParams
 from hdl.ports import DimConfig, DimKind, LinkSignature
-from tests.bench import Bench, run_bench
+from tests.bench import Bench, elaborated, run_bench
 from tests.hdl.fabric.packets import Scoreboard, make_packet
 from tests.hdl.link.words import LinkPeer, Words
 
@@ -237,14 +237,17 @@ async def a_full_ring_does_not_deadlock(dut):
 
 
 def test_credits_between_two_routers_hold_every_cycle() -> None:
-    run_bench(Ring(2), __name__, testcase="credits_of_joined_routers_hold_every_cycle",
-              env={"NODES": "2", "KIND": "computed"}, name="ring2")
+    run_bench(elaborated(Ring, 2, name="ring2"), __name__,
+              testcase="credits_of_joined_routers_hold_every_cycle",
+              env={"NODES": "2", "KIND": "computed"})
 
 
 def test_a_ring_of_six_routers_does_not_deadlock_and_keeps_its_credits() -> None:
-    run_bench(Ring(6), __name__, env={"NODES": "6", "KIND": "computed"}, name="ring6")
+    run_bench(elaborated(Ring, 6, name="ring6"), __name__,
+              env={"NODES": "6", "KIND": "computed"})
 
 
 def test_a_ring_of_five_adaptive_routers_does_not_deadlock() -> None:
-    run_bench(Ring(5, "adaptive"), __name__, testcase="a_full_ring_does_not_deadlock",
-              env={"NODES": "5", "KIND": "adaptive"}, name="ring5a")
+    run_bench(elaborated(Ring, 5, "adaptive", name="ring5a"), __name__,
+              testcase="a_full_ring_does_not_deadlock",
+              env={"NODES": "5", "KIND": "adaptive"})

@@ -16,7 +16,7 @@ from hdl.fabric.shape import RouteConfig
 from hdl.layouts import NODE_BITS, RouteWrite, field_slices
 from hdl.params import LinkParams, RouterParams
 from hdl.ports import DimConfig, ValidSignature, pack_dims
-from tests.bench import Bench, run_bench
+from tests.bench import Bench, elaborated, run_bench
 from tests.hdl.fabric.fabrics import FABRICS, MIXED, grid
 from tests.hdl.fabric.tables import entry_write, level_write
 
@@ -209,4 +209,4 @@ async def tables_decide_where_a_level_matches(dut):
 
 
 def test_routes_in_hardware_equal_their_models() -> None:
-    run_bench(RouteBlocks(), __name__)
+    run_bench(elaborated(RouteBlocks), __name__)

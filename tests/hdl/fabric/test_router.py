@@ -12,7 +12,7 @@ from hdl.fabric.route import next_hop, route
 from hdl.fabric.router import Router
 from hdl.params import LinkParams, RouterParams
 from hdl.ports import DimKind, pack_dims
-from tests.bench import Bench, run_bench
+from tests.bench import Bench, elaborated, run_bench
 from tests.hdl.fabric.fabrics import Fabric, grid
 from tests.hdl.fabric.packets import Scoreboard, make_packet
 from tests.hdl.fabric.tables import entry_write, level_write
@@ -306,14 +306,17 @@ async def a_table_overrides_routes_and_leaves_nothing_to_choose(dut):
     await router.random_traffic(8)
 
 
+def run_build(build: str, name: str) -> None:
+    run_bench(elaborated(Router, BUILDS[build].params, name=name), __name__, env={"BUILD": build})
+
+
 def test_a_seven_port_router_delivers_in_three_cycles_and_at_full_rate() -> None:
-    run_bench(Router(BUILDS["default"].params), __name__, env={"BUILD": "default"}, name="router")
+    run_build("default", "router")
 
 
 def test_a_router_of_three_classes_and_lanes_delivers_in_order() -> None:
-    run_bench(Router(BUILDS["ring"].params), __name__, env={"BUILD": "ring"}, name="router1d")
+    run_build("ring", "router1d")
 
 
 def test_an_adaptive_router_with_a_table_takes_allowed_channels_alone() -> None:
-    run_bench(Router(BUILDS["adaptive"].params), __name__, env={"BUILD": "adaptive"},
-              name="router_adaptive")
+    run_build("adaptive", "router_adaptive")

@@ -9,7 +9,7 @@ from hdl.fabric.switch import Switch
 from hdl.fabric.table import table_index
 from hdl.layouts import RouteEntry, RouteLevel, RouteWrite, pack
 from hdl.params import LinkParams, SwitchParams
-from tests.bench import Bench, run_bench
+from tests.bench import Bench, elaborated, run_bench
 from tests.hdl.fabric.packets import Scoreboard, make_packet
 from tests.hdl.fabric.switch_load import SwitchLoad
 from tests.hdl.link.words import LinkPeer
@@ -378,15 +378,15 @@ LOAD = [
 
 
 def run_load(radix: int, depth: int, cycles: int, cases: str) -> None:
-    run_bench(SwitchLoad(load(radix, depth)), __name__, name=f"switchload{radix}", testcase=LOAD,
-              env={"RADIX": str(radix), "DEPTH": str(depth), "CYCLES": str(cycles),
-                   "CASES": cases})
+    run_bench(elaborated(SwitchLoad, load(radix, depth), name=f"switchload{radix}"), __name__,
+              testcase=LOAD, env={"RADIX": str(radix), "DEPTH": str(depth), "CYCLES": str(cycles),
+                                  "CASES": cases})
 
 
 @pytest.mark.parametrize("build", BUILDS)
 def test_a_switch_delivers_in_four_cycles_without_blocking(build: str) -> None:
-    run_bench(Switch(BUILDS[build]), __name__, testcase=FUNCTION, env={"BUILD": build},
-              name=f"switch_{build}")
+    run_bench(elaborated(Switch, BUILDS[build], name=f"switch_{build}"), __name__,
+              testcase=FUNCTION, env={"BUILD": build})
 
 
 def test_an_eight_port_switch_is_saturated_above_97_percent() -> None:

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.layouts import CYCLE_BITS, LinkFault
 from hdl.link.link import LinkEndpoint
 from hdl.params import LinkParams
-from tests.bench import Bench, run_bench
+from tests.bench import Bench, elaborated, run_bench
 
 BASE = LinkParams(flit_bytes=16, latency=1, vc_depth=8, seq_bits=6, refresh=16, reliable=True)
 #: Words of equal and of unequal layout, up to where even the strobe is elsewhere.
@@ -68,4 +68,4 @@ async def both_ends_report_the_mismatch(dut):
 
 
 def test_ends_that_are_built_differently_report_it() -> None:
-    run_bench(OddPairs(), __name__)
+    run_bench(elaborated(OddPairs), __name__)

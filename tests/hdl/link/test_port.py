@@ -30,7 +30,7 @@ from hdl.link.port import LinkPort
 from hdl.nic.packets import REQUEST_CLASS, RESPONSE_CLASS, header_flits
 from hdl.params import LinkParams
 from hdl.ports import ValidSignature
-from tests.bench import Bench, run_bench
+from tests.bench import Bench, elaborated, run_bench
 
 #: Short buffers, so that they are often full.
 BUILDS = {
@@ -432,4 +432,4 @@ def bench_delay(dut) -> int:
 
 @pytest.mark.parametrize("build", BUILDS)
 def test_no_packet_stays_on_a_dead_link(build: str) -> None:
-    run_bench(PortPair(BUILDS[build]), __name__, env={"BENCH_BUILD": build})
+    run_bench(elaborated(PortPair, BUILDS[build]), __name__, env={"BENCH_BUILD": build})

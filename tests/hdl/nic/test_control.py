@@ -9,7 +9,7 @@ from hdl.nic.commands import PREFETCH
 from hdl.nic.control import Control
 from hdl.nic.interfaces import Response
 from hdl.registers import IDENT, RegisterMap
-from tests.bench import run_bench
+from tests.bench import elaborated, run_bench
 from tests.hdl.nic.control_bench import MASK32, MEMORY, NODE, PARAMS, World, number
 
 
@@ -380,4 +380,4 @@ async def registers_answer_as_the_map_says(dut) -> None:
 
 
 def test_control_keeps_its_contract() -> None:
-    run_bench(Control(PARAMS), __name__)
+    run_bench(elaborated(Control, PARAMS), __name__)

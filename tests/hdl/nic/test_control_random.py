@@ -17,7 +17,7 @@ import pytest
 from hdl.layouts import NO_COUNTER, DType, Op, ReduceOp
 from hdl.nic.control import Control
 from hdl.params import CardParams, LinkParams, NicParams, RouterParams
-from tests.bench import run_bench
+from tests.bench import elaborated, run_bench
 from tests.hdl.nic.control_bench import MEMORY, NODE, PARAMS, World
 
 NARROW = CardParams(router=RouterParams(dim_ports=(2,), link=LinkParams(flit_bytes=16)),
@@ -115,7 +115,7 @@ def run(build: str, folder: Path, **variables: object) -> dict:
     """Run the bench on one build and return what it saw."""
     trace = folder / "trace.json"
     env = {f"BENCH_{name.upper()}": str(value) for name, value in variables.items()}
-    run_bench(Control(BUILDS[build]), __name__, name="control",
+    run_bench(elaborated(Control, BUILDS[build]), __name__,
               env=env | {"BENCH_BUILD": build, "BENCH_TRACE": str(trace)})
     return json.loads(trace.read_text())
 

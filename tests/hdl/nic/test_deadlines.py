@@ -9,7 +9,7 @@ import cocotb
 from hdl.layouts import NO_COUNTER, Op, Status
 from hdl.nic.control import Control
 from hdl.nic.interfaces import Response
-from tests.bench import run_bench
+from tests.bench import elaborated, run_bench
 from tests.hdl.nic.control_bench import PARAMS, World, number
 from tests.hdl.nic.test_control_random import traffic
 
@@ -206,4 +206,4 @@ async def random_losses_cost_their_commands_and_nothing_else(dut) -> None:
 
 
 def test_deadlines_end_what_nobody_answers() -> None:
-    run_bench(Control(PARAMS), __name__)
+    run_bench(elaborated(Control, PARAMS), __name__)

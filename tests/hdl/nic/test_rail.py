@@ -14,7 +14,7 @@ from hdl.nic.interfaces import Response, Transfer, TransferDone
 from hdl.nic.packets import packet_count
 from hdl.nic.rail import Rail
 from hdl.params import PRESETS, CardParams, LinkParams, NicParams, RouterParams
-from tests.bench import Bench, MemoryPorts, Source, run_bench
+from tests.bench import Bench, MemoryPorts, Source, elaborated, run_bench
 
 NODE = 77
 SIZE = 1 << 16
@@ -165,7 +165,7 @@ async def an_acknowledged_write_returns_after_it_is_visible(dut):
 @pytest.mark.parametrize("flit_bytes", [
     32, pytest.param(16, marks=pytest.mark.slow), pytest.param(64, marks=pytest.mark.slow)])
 def test_rail(flit_bytes: int) -> None:
-    run_bench(Rail(rail_params(flit_bytes)), __name__, name=f"rail{flit_bytes}")
+    run_bench(elaborated(Rail, rail_params(flit_bytes), name=f"rail{flit_bytes}"), __name__)
 
 
 @pytest.mark.parametrize(("params", "index", "message"), [

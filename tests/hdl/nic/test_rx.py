@@ -21,7 +21,7 @@ from hdl.nic.interfaces import Response
 from hdl.nic.packets import Reply, refusal
 from hdl.nic.rx import Receiver
 from hdl.params import PRESETS
-from tests.bench import Bench, MemoryPorts, Sink, run_bench
+from tests.bench import Bench, MemoryPorts, Sink, elaborated, run_bench
 
 PARAMS = PRESETS["default"]
 LINK = PARAMS.link
@@ -364,4 +364,4 @@ async def a_cut_packet_counts_nothing_and_is_answered(dut):
 
 
 def test_rx() -> None:
-    run_bench(Receiver(PARAMS), __name__)
+    run_bench(elaborated(Receiver, PARAMS), __name__)

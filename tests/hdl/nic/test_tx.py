@@ -19,7 +19,7 @@ from hdl.nic.interfaces import Transfer, TransferDone
 from hdl.nic.packets import Reply, packet_count, split
 from hdl.nic.tx import Transmitter
 from hdl.params import PRESETS
-from tests.bench import Bench, MemoryPorts, Source, run_bench
+from tests.bench import Bench, MemoryPorts, Source, elaborated, run_bench
 
 PARAMS = PRESETS["default"]
 NODE = 0x1234
@@ -252,6 +252,6 @@ async def a_rail_that_waits_for_memory_is_idle(dut):
 
 
 def test_tx() -> None:
-    run_bench(Transmitter(PARAMS), __name__)
+    run_bench(elaborated(Transmitter, PARAMS), __name__)
 
 

@@ -12,8 +12,11 @@ from emu.library import EventKind
 from .machines import FLAT_MACHINES, MACHINES, MEMORY, flat_machine
 
 each_machine = pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES.keys())
+#: Whole cards as one design take long to build: more than one such design is for the campaigns, as
+#: is a plain one, which runs under cocotb too.
 each_flat = pytest.mark.parametrize(("machine", "cards"), [
-    pytest.param(machine, cards, id=f"{name} {cards}")
+    pytest.param(machine, cards, id=f"{name} {cards}",
+                 marks=[pytest.mark.slow] if name == "card" else [])
     for name, machine in MACHINES.items() for cards in machine.flat])
 
 FAULTS = {EventKind.CORRUPT, EventKind.LOST, EventKind.SIGNAL}

@@ -175,8 +175,9 @@ def test_broken_verilog_is_one_line(tmp_path):
 
 def test_a_cache_path_with_a_space_works(tmp_path, monkeypatch):
     root = tmp_path / "a folder"
-    shutil.copytree(default_root(), root, ignore=shutil.ignore_patterns("glue-*", "engine-*",
-                                                                        "tile-*", "verilog-*"))
+    builder = Builder()
+    for entry in {path.parent for path in (*builder._runtime(), *builder._engine_objects())}:
+        shutil.copytree(entry, root / entry.name)
     monkeypatch.setenv("SUPERNODE_CACHE", str(root))
     backend = EngineBackend(parse("ring:2"), toy_params(), card=toy_card)
     backend.register_write(0, toys.TIMER, 10)

@@ -8,46 +8,42 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from amaranth.lib import wiring
 
+from emu.build import Builder
 from hdl.card import Card
 from hdl.fabric.router import Router
 from hdl.link.tester import LinkTester, LinkTesterParams
 from hdl.params import LinkParams, RouterParams, SwitchParams, TrafficParams, preset
 from hdl.switch import SwitchTile
 from hdl.traffic import TrafficTile
-from hdl.verilog import generate
 
 SMALL = preset("small")
 RELIABLE = LinkParams(reliable=True)
 ONE_LANE = LinkParams(vcs_per_class=1, vc_depth=24)
-#: What is read: how it is made, and how many memories some of its blocks have at least.
-DESIGNS: dict[str, tuple[Callable[[], wiring.Component], dict[str, int]]] = {
-    "card": (lambda: Card(SMALL), {
+#: What is read: of what it is made, and how many memories some of its blocks have at least.
+DESIGNS: dict[str, tuple[Callable[[Any], wiring.Component], Any, dict[str, int]]] = {
+    "card": (Card, SMALL, {
         "card.network.router.buffer2": 3, "card.network.router.endpoint0.mirror": 1,
         "card.network.nic.control.command_queues": 4, "card.network.nic.rail0.rx.requests": 1,
         "card.network.nic.rail0.tx.reader.buffer": 1,
         "card.network.nic.control.counters.bank_1": 1, "card.compute.engine.panel_b_0": 32}),
-    "switch": (
-        lambda: SwitchTile(SwitchParams(link=ONE_LANE, radix=3, table_bits=2)),
-        {"switch_port_0.table": 1, "switch_port_0.queues1": 8,
-         "switch_port_0.endpoint.mirror": 1}),
-    "traffic": (
-        lambda: TrafficTile(TrafficParams(router=SMALL.router)),
-        {"traffic.router.buffer2": 3, "traffic.generator.choice": 1,
-         "traffic.checker.latencies": 1, "traffic.checker.order": 1}),
-    "tester": (lambda: LinkTester(LinkTesterParams(link=RELIABLE)),
-               {"tester.endpoint.sender": 1}),
+    "switch": (SwitchTile, SwitchParams(link=ONE_LANE, radix=3, table_bits=2), {
+        "switch_port_0.table": 1, "switch_port_0.queues1": 8, "switch_port_0.endpoint.mirror": 1}),
+    "traffic": (TrafficTile, TrafficParams(router=SMALL.router), {
+        "traffic.router.buffer2": 3, "traffic.generator.choice": 1,
+        "traffic.checker.latencies": 1, "traffic.checker.order": 1}),
+    "tester": (LinkTester, LinkTesterParams(link=RELIABLE), {"tester.endpoint.sender": 1}),
     "adaptive": (
-        lambda: Router(RouterParams(link=LinkParams(vcs_per_class=3), dim_ports=(2, 2),
-                                    adaptive=True)),
+        Router, RouterParams(link=LinkParams(vcs_per_class=3), dim_ports=(2, 2), adaptive=True),
         {"adaptive.buffer4": 3}),
-    "tables": (lambda: Router(RouterParams(dim_ports=(2,), table_bits=4)),
+    "tables": (Router, RouterParams(dim_ports=(2,), table_bits=4),
                {"tables.route0.table": 1, "tables.buffer2": 3}),
-    "full": (lambda: Router(RouterParams(dim_ports=(3,))), {"full.buffer3": 3}),
-    "reliable": (lambda: Card(replace(SMALL, router=replace(SMALL.router, link=RELIABLE))),
+    "full": (Router, RouterParams(dim_ports=(3,)), {"full.buffer3": 3}),
+    "reliable": (Card, replace(SMALL, router=replace(SMALL.router, link=RELIABLE)),
                  {"reliable.network.router.endpoint1.endpoint.sender": 1}),
 }
 SLOW = ("adaptive", "tables", "full", "reliable")
@@ -81,8 +77,8 @@ def cells(folder: Path, name: str, text: str) -> dict[str, dict[str, int]]:
     pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in DESIGNS])
 def test_a_synthesis_tool_finds_plain_verilog_without_latches_or_loops_and_its_memories(
         name: str, tmp_path: Path) -> None:
-    make, memories = DESIGNS[name]
-    found = cells(tmp_path, name, generate(make(), name).text)
+    factory, params, memories = DESIGNS[name]
+    found = cells(tmp_path, name, Builder().verilog(factory, params, name).text)
     assert name in found
     counts = {block: found[block].get("$mem_v2", 0) for block in memories}
     assert all(counts[block] >= least for block, least in memories.items()), counts

@@ -10,6 +10,7 @@ from amaranth.hdl import Fragment, Module, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from emu.build import Builder
 from emu.toolchain import find_toolchain
 from hdl import verilog
 from hdl.card import Card
@@ -42,8 +43,7 @@ def lint(folder, text, name):
 
 @pytest.fixture(scope="module", params=TILES)
 def generated(request):
-    make, params = TILES[request.param]
-    return generate(make(params), request.param)
+    return Builder().verilog(*TILES[request.param], request.param)
 
 
 def test_lint_is_clean_with_the_waivers(generated, tmp_path):

@@ -10,21 +10,27 @@ from typing import Any
 import pytest
 
 from emu.toolchain import find_toolchain
+from hdl.params import SwitchParams, TrafficParams, preset
+from tests.emu.toys import ToyComputeTile
 
 from .invoke import invoke
 
 
 @pytest.mark.parametrize("tile", [
-    "network", "compute", "card", "traffic",
+    "network", "traffic", pytest.param("compute", marks=pytest.mark.slow),
+    pytest.param("card", marks=pytest.mark.slow),
     # One of 48 ports, whatever the preset.
     pytest.param("switch", marks=pytest.mark.slow)])
-def test_verilog_writes_the_tile_and_its_manifest(tile: str, capsys: Any, tmp_path: Path) -> None:
+def test_verilog_writes_the_tile_and_its_manifest_and_no_path_of_the_build_machine(
+        tile: str, capsys: Any, tmp_path: Path) -> None:
     outcome = invoke(capsys, f"verilog {tile} -o {tmp_path / 'tile.v'} --preset small --json -")
     assert outcome.status == 0, outcome.err
     result = json.loads(outcome.out)
     assert set(result) == {"tile", "preset", "verilog", "manifest", "lines", "ports"}
-    text = (tmp_path / "tile.v").read_text()
-    manifest = json.loads((tmp_path / "tile.json").read_text())
+    texts = [(tmp_path / name).read_text() for name in ("tile.v", "tile.json")]
+    for path in (sys.prefix, str(Path(__file__).parents[3]), str(Path.home()), str(tmp_path)):
+        assert path == "/" or not any(path in text for text in texts)
+    text, manifest = texts[0], json.loads(texts[1])
     assert f"module {tile}(" in text
     assert manifest["name"] == tile
     assert result["ports"] == len(manifest["ports"])
@@ -32,13 +38,25 @@ def test_verilog_writes_the_tile_and_its_manifest(tile: str, capsys: Any, tmp_pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tile.json", "tile.v"]
 
 
-def test_verilog_names_no_path_of_the_build_machine(capsys: Any, tmp_path: Path) -> None:
-    outcome = invoke(capsys, f"verilog card -o {tmp_path / 'card.v'} --preset small")
+@pytest.mark.parametrize(("tile", "factory"), [
+    ("network", "hdl.card.NetworkTile"), ("compute", "hdl.card.ComputeTile"),
+    ("card", "hdl.card.Card"), ("switch", "hdl.switch.SwitchTile"),
+    ("traffic", "hdl.traffic.TrafficTile")])
+def test_each_name_of_a_tile_is_that_tile_as_machines_of_the_preset_have_it(
+        tile: str, factory: str, capsys: Any, tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    small, asked = preset("small"), []
+
+    def make(params: Any) -> ToyComputeTile:
+        asked.append(params)
+        return ToyComputeTile(small)
+
+    monkeypatch.setattr(factory, make)
+    outcome = invoke(capsys, f"verilog {tile} -o {tmp_path / 'tile.v'} --preset small")
     assert outcome.status == 0, outcome.err
-    for file in ("card.v", "card.json"):
-        text = (tmp_path / file).read_text()
-        for path in (sys.prefix, str(Path(__file__).parents[3]), str(Path.home()), str(tmp_path)):
-            assert path == "/" or path not in text
+    assert asked == [{"switch": SwitchParams(link=small.link),
+                      "traffic": TrafficParams(router=small.router)}.get(tile, small)]
+    assert f"module {tile}(" in (tmp_path / "tile.v").read_text()
 
 
 def test_doctor_names_every_prerequisite(capsys: Any, tmp_path: Path,
@@ -69,7 +87,11 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(
         assert f"fix: install {tool}" in outcome.out
 
 
-@pytest.mark.parametrize("request_", ["build", "build --preset booksim --topology mesh:8x8"])
+@pytest.mark.parametrize("request_", [
+    "build --preset small --topology ring:2", "build --preset booksim --topology mesh:4x4",
+    # Tiles of the largest preset, and as many nodes as have lanes.
+    *(pytest.param(line, marks=pytest.mark.slow) for line in (
+        "build", "build --preset booksim --topology mesh:8x8"))])
 def test_build_makes_what_runs_need_and_says_by_what(capsys: Any, request_: str) -> None:
     outcome = invoke(capsys, f"{request_} --json -")
     assert outcome.status == 0, outcome.err

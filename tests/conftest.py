@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 
 import pytest
 from hypothesis import settings
@@ -34,6 +35,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.option.seed = os.environ["SUPERNODE_SEED"] = seed
     # Test processes run side by side and share the processors.
     os.environ.setdefault("SUPERNODE_THREADS", "1")
+    # What a shell starts in the background ignores interrupts, and so would all that tests start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

@@ -54,9 +54,9 @@ def use_flags(profile: Path | None, source: Path) -> tuple[str, ...]:
     if counts is None or not counts.exists():
         return ()
     shutil.copyfile(counts, source.with_suffix(".gcda"))
-    # What the workload did not reach is compiled as without a profile, and not for size; of what was
-    # inlined everywhere there is none. That the code was in another folder when it counted is a
-    # mismatch to g++; the key covers its text.
+    # What the workload did not reach is compiled as without a profile, and not for size; of what
+    # was inlined everywhere there is none. That the code was in another folder when it counted is
+    # a mismatch to g++; the key covers its text.
     return ("-fprofile-use", "-fprofile-partial-training", "-fprofile-correction",
             "-Wno-missing-profile", "-Wno-coverage-mismatch")
 

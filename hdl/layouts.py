@@ -8,6 +8,7 @@ Formats
 -------
 ``link_word``       what a link carries per cycle: flit slot, control slot, CRC
 ``PacketHeader``    32 B at the head of every packet
+``Extension``       32 B more, of packets that need them
 ``Command``         64 B in a command ring or through the doorbell window
 ``Descriptor``      128 B in memory: one GEMM
 ``Completion``      32 B in the completion ring
@@ -26,10 +27,11 @@ from .params import LinkParams
 
 __all__ = [
     "ADDRESS_BITS", "CYCLE_BITS", "NODE_BITS", "NO_COUNTER",
-    "Accumulate", "Command", "CommandActivity", "CommandFlags", "Completion", "DType", "Descriptor",
-    "EndedCommand", "Format", "GemmActivity", "GemmPhase", "GlobalAddress", "LinkFault", "LinkKind",
-    "LinkStatus", "Op", "PacketFlags", "PacketHeader", "PacketOp", "RailActivity", "ReduceOp",
-    "ReplyState", "RouteEntry", "RouteLevel", "RouteWrite", "RxState", "StartedCommand", "Status",
+    "Accumulate", "Argument", "Command", "CommandActivity", "CommandFlags", "Completion", "DType",
+    "Descriptor", "EndedCommand", "Extension", "Format", "GemmActivity", "GemmPhase",
+    "GlobalAddress", "LinkFault", "LinkKind", "LinkStatus", "Op", "Operands", "Order",
+    "PacketFlags", "PacketHeader", "PacketOp", "RailActivity", "ReduceOp", "ReplyState",
+    "RouteEntry", "RouteLevel", "RouteWrite", "RxState", "StartedCommand", "Status", "Strides",
     "TxState", "field_slices", "flit", "link_word", "pack", "queue_activity", "unpack",
 ]
 
@@ -60,6 +62,17 @@ class Op(enum.Enum, shape=8):
     ROUTE = 8
 
 
+class Order(enum.Enum, shape=2):
+    """What a command's accesses wait for, of those of earlier commands of its queue."""
+
+    #: Nothing.
+    NONE = 0
+    #: Packets of one (source, destination, class, rail) arrive in the order of their commands.
+    RELAXED = 1
+    #: All of them: it starts when every earlier command of its queue is complete.
+    STRONG = 2
+
+
 class CommandFlags(data.Struct):
     """Flags of a command."""
 
@@ -69,7 +82,12 @@ class CommandFlags(data.Struct):
     signal: 1
     #: Hold the command until counter ``wait_counter`` has reached ``wait_value``.
     wait: 1
-    reserved: 5
+    #: Of a WRITE: the data are the command's own operands, up to 16 bytes, and not in memory.
+    inline: 1
+    #: Of a REDUCE: what is added to the payload lies at ``addend``, and the sum goes to ``target``.
+    addend: 1
+    order: Order
+    reserved: 1
 
 
 class DType(enum.Enum, shape=4):
@@ -85,11 +103,14 @@ class DType(enum.Enum, shape=4):
 
 
 class ReduceOp(enum.Enum, shape=4):
-    """Reduction operators."""
+    """Reduction operators, and what an ATOMIC does."""
 
     SUM = 0
     MIN = 1
     MAX = 2
+    #: ATOMIC only.
+    SWAP = 8
+    COMPARE_SWAP = 9
 
 
 class Status(enum.Enum, shape=8):
@@ -137,7 +158,9 @@ class PacketFlags(data.Struct):
     ack: 1
     #: The payload is not to be trusted.
     poison: 1
-    reserved: 6
+    #: An :class:`Extension` follows the header.
+    extended: 1
+    reserved: 5
 
 
 class LinkKind(enum.Enum, shape=1):
@@ -328,11 +351,48 @@ class PacketHeader(data.Struct):
     tag: 16
 
 
+class Extension(data.Struct):
+    """The 32 B behind the header of a packet with the flag ``extended``; not part of ``length``."""
+
+    #: Of an ATOMIC: what is added or stored, and what memory is compared with.
+    operand: 64
+    compare: 64
+    # --- 16 B
+    #: Of a READ or ATOMIC, where the answer goes in the requester's memory; of a REDUCE, where the
+    #: addend lies in the target's.
+    address: ADDRESS_BITS
+    reserved: 80
+
+
+class Strides(data.Struct):
+    """What a command that repeats adds to its addresses and its wait value each time."""
+
+    source: 32
+    target: 32
+    wait: 32
+    reserved: 32
+
+
+class Operands(data.Struct):
+    """Data within a command: those of an ATOMIC, or 16 bytes of an ``inline`` WRITE."""
+
+    operand: 64
+    compare: 64
+
+
+class Argument(data.Union):
+    """The last 16 B of a command: strides if it repeats, operands where it takes them."""
+
+    strides: Strides
+    operands: Operands
+
+
 class Command(data.Struct):
     """One command, 64 B. Reserved fields must be zero.
 
     ``count`` = 0 or 1 runs the command once. Larger counts repeat it with the strides added to
-    source, destination and wait value each time.
+    source, destination and wait value each time. A READ or ATOMIC puts what comes from ``target``
+    at ``source``; a COPY stays in this card's memory.
     """
 
     op: Op
@@ -349,7 +409,8 @@ class Command(data.Struct):
     local_counter: 8
     #: Path of all packets, see :class:`PacketHeader`.
     path: 8
-    reserved0: 48
+    #: Of a REDUCE with the flag ``addend``: byte offset in the target's memory.
+    addend: ADDRESS_BITS
     # --- 16 B
     #: The wait ends when (total − wait_value) mod 2^32 < 2^31.
     wait_value: 32
@@ -357,16 +418,13 @@ class Command(data.Struct):
     length: 32
     #: Local byte address; of a GEMM, its descriptor (a multiple of 128).
     source: ADDRESS_BITS
-    reserved1: 16
+    reserved: 16
     # --- 32 B
     target: GlobalAddress
     key: 32
     count: 32
     # --- 48 B
-    source_stride: 32
-    target_stride: 32
-    wait_stride: 32
-    reserved2: 32
+    argument: Argument
 
 
 class Descriptor(data.Struct):
@@ -537,7 +595,8 @@ class GemmActivity(data.Struct):
 
 
 def _size_check() -> None:
-    for layout, size in ((PacketHeader, 32), (Command, 64), (Descriptor, 128), (Completion, 32)):
+    for layout, size in ((PacketHeader, 32), (Extension, 32), (Command, 64), (Descriptor, 128),
+                         (Completion, 32)):
         bits = Shape.cast(layout).width
         if bits != 8 * size:
             raise AssertionError(f"{layout.__name__} has {bits} bits, not {8 * size}")

@@ -25,7 +25,18 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.layouts import ADDRESS_BITS, NO_COUNTER, Command, DType, Op, ReduceOp, Status, pack, unpack
+from hdl.layouts import (
+    ADDRESS_BITS,
+    NO_COUNTER,
+    Command,
+    DType,
+    Op,
+    Order,
+    ReduceOp,
+    Status,
+    pack,
+    unpack,
+)
 from hdl.params import CardParams
 
 __all__ = ["DESCRIPTOR_BYTES", "CommandCheck", "check_command"]
@@ -34,7 +45,6 @@ __all__ = ["DESCRIPTOR_BYTES", "CommandCheck", "check_command"]
 DESCRIPTOR_BYTES = 128
 
 _BUILT = (Op.NOP, Op.FENCE, Op.WRITE, Op.REDUCE, Op.GEMM)
-_RESERVED = ("reserved0", "reserved1", "reserved2")
 _ELEMENT_BYTES = {DType.F32: 4, DType.BF16: 2}
 
 
@@ -49,8 +59,11 @@ def check_command(params: CardParams, command: Mapping[str, Any], memory_bytes: 
     op, flags, counters = fields["op"], fields["flags"], params.nic.counters
     moves = op in (Op.WRITE, Op.REDUCE)
     built = op in _BUILT or (op is Op.ROUTE and params.router.table_bits > 0)
-    if (not built or any(fields[name] for name in _RESERVED) or flags["reserved"]
-            or fields["count"] > 1 or (moves and fields["rail"] >= params.rails)):
+    if (not built or fields["reserved"] or fields["addend"]
+            or any(fields["argument"]["operands"].values())
+            or any(flags[name] for name in ("inline", "addend", "reserved"))
+            or flags["order"] is not Order.NONE or fields["count"] > 1
+            or (moves and fields["rail"] >= params.rails)):
         return Status.BAD_COMMAND
     local = fields["local_counter"]
     if local != NO_COUNTER and local >= counters:
@@ -100,9 +113,10 @@ class CommandCheck(wiring.Component):
 
         bad_command, bad_counter, bad_dtype = Signal(), Signal(), Signal()
         built = self.moves | self.gemm | self.fence | self.route | (command.op == Op.NOP)
-        reserved = command.flags.reserved.any()
-        for name in _RESERVED:
-            reserved = reserved | getattr(command, name).any()
+        flags = command.flags
+        reserved = (command.reserved.any() | command.addend.any() | flags.inline | flags.addend
+                    | (flags.order != Order.NONE) | flags.reserved
+                    | command.argument.operands.as_value().any())
         m.d.comb += bad_command.eq(~built | reserved | (command.count > 1)
                                    | (self.moves & (command.rail >= self._params.rails)))
 

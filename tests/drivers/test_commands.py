@@ -26,7 +26,8 @@ def test_a_command_keeps_every_field():
     assert len(raw) == 64
     fields = layouts.unpack(layouts.Command, raw)
     assert fields["op"] is Op.REDUCE and fields["dtype"] is DType.BF16
-    assert fields["flags"] == {"ack": 1, "signal": 1, "wait": 1, "reserved": 0}
+    assert fields["flags"] == {"ack": 1, "signal": 1, "wait": 1, "inline": 0, "addend": 0,
+                               "order": layouts.Order.NONE, "reserved": 0}
     assert fields["target"] == {"offset": 0x5678, "node": 7}
     assert (fields["source"], fields["length"], fields["rail"], fields["tag"]) == (
         0x1234, 99, 2, 0xBEEF)

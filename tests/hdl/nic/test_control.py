@@ -74,10 +74,10 @@ async def every_error_is_reported_and_the_queue_goes_on(dut) -> None:
         (good | {"op": Op.ATOMIC}, Status.BAD_COMMAND), (good | {"op": 200}, Status.BAD_COMMAND),
         (good | {"count": 2}, Status.BAD_COMMAND), (good | {"count": 1}, Status.OK),
         (good | {"rail": PARAMS.rails}, Status.BAD_COMMAND),
-        (good | {"reserved0": 1}, Status.BAD_COMMAND),
-        (good | {"reserved1": 0x8000}, Status.BAD_COMMAND),
-        ({"op": Op.NOP, "reserved2": 1}, Status.BAD_COMMAND),
-        ({"op": Op.FENCE, "flags": {"reserved": 16}}, Status.BAD_COMMAND),
+        (good | {"addend": 1}, Status.BAD_COMMAND),
+        (good | {"reserved": 0x8000}, Status.BAD_COMMAND),
+        ({"op": Op.NOP, "argument": {"operands": {"compare": 1}}}, Status.BAD_COMMAND),
+        ({"op": Op.FENCE, "flags": {"reserved": 1}}, Status.BAD_COMMAND),
         (good | {"local_counter": counters}, Status.BAD_COUNTER),
         (good | {"flags": {"wait": 1}, "wait_counter": counters}, Status.BAD_COUNTER),
         ({"op": Op.NOP, "flags": {"wait": 1}, "wait_counter": NO_COUNTER}, Status.BAD_COUNTER),
@@ -277,7 +277,7 @@ async def a_route_command_writes_the_route_table(dut) -> None:
     words = [world.rng.getrandbits(48) for _ in range(20)]
     waiting = world.post(1, {"op": Op.ROUTE, "source": words[0], "wait_counter": 3,
                              "wait_value": world.totals[3] + 1, "flags": {"wait": 1, "signal": 1}})
-    world.post(1, {"op": Op.ROUTE, "source": 5, "rail": 99, "reserved1": 1})
+    world.post(1, {"op": Op.ROUTE, "source": 5, "rail": 99, "reserved": 1})
     await world.settle()
     await world.bench.cycles(40)
     assert not writes

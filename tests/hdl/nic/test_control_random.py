@@ -57,8 +57,9 @@ def random_command(rng: random.Random, params: CardParams, number: int) -> dict:
         flags["signal"] = 1
     if rng.random() < 0.15:
         name, value = rng.choice([
-            ("op", rng.choice([3, 5, 7, 8, 255])), ("reserved0", 1 << rng.randrange(48)),
-            ("reserved1", 1 << rng.randrange(16)), ("reserved2", 1 << rng.randrange(32)),
+            ("op", rng.choice([3, 5, 7, 8, 255])), ("addend", 1 << rng.randrange(48)),
+            ("reserved", 1 << rng.randrange(16)),
+            ("argument", {"operands": {"operand": 1 << rng.randrange(64)}}),
             ("count", rng.choice([1, 2, 1 << 31])), ("rail", params.rails),
             ("local_counter", counters), ("dtype", rng.choice([2, 6, 15])), ("redop", 1),
             ("source", rng.choice([memory, memory - 64, (1 << 48) - 1])),

@@ -48,6 +48,8 @@ class Command:
     signal: bool = False
     tag: int = 0
     path: int = 0
+    #: Of a REDUCE: offset of the other operand in the target's memory, if it is not the target.
+    addend: int | None = None
 
     def signalling(self) -> Command:
         return replace(self, signal=True)
@@ -61,15 +63,17 @@ class Command:
                  "local_counter", "tag", "path")
         return cls(**{name: fields[name] for name in names}, ack=bool(flags["ack"]),
                    signal=bool(flags["signal"]), node=target["node"], address=target["offset"],
-                   wait=(fields["wait_counter"], fields["wait_value"]) if flags["wait"] else None)
+                   wait=(fields["wait_counter"], fields["wait_value"]) if flags["wait"] else None,
+                   addend=fields["addend"] if flags["addend"] else None)
 
     def pack(self) -> bytes:
         counter, value = self.wait or (0, 0)
         return layouts.pack(layouts.Command, {
             "op": self.op,
-            "flags": {"ack": self.ack, "signal": self.signal, "wait": self.wait is not None},
+            "flags": {"ack": self.ack, "signal": self.signal, "wait": self.wait is not None,
+                      "addend": self.addend is not None},
             "tag": self.tag, "dtype": self.dtype, "redop": self.redop, "rail": self.rail,
-            "path": self.path,
+            "path": self.path, "addend": self.addend or 0,
             "wait_counter": counter, "wait_value": value & 0xFFFF_FFFF,
             "target_counter": self.target_counter, "local_counter": self.local_counter,
             "length": self.length, "source": self.source,

@@ -59,9 +59,10 @@ def check_command(params: CardParams, command: Mapping[str, Any], memory_bytes: 
     op, flags, counters = fields["op"], fields["flags"], params.nic.counters
     moves = op in (Op.WRITE, Op.REDUCE)
     built = op in _BUILT or (op is Op.ROUTE and params.router.table_bits > 0)
-    if (not built or fields["reserved"] or fields["addend"]
-            or any(fields["argument"]["operands"].values())
-            or any(flags[name] for name in ("inline", "addend", "reserved"))
+    if (not built or fields["reserved"] or any(fields["argument"]["operands"].values())
+            or any(flags[name] for name in ("inline", "reserved"))
+            or (fields["addend"] and not flags["addend"])
+            or (flags["addend"] and op is not Op.REDUCE)
             or flags["order"] is not Order.NONE or fields["count"] > 1
             or (moves and fields["rail"] >= params.rails)):
         return Status.BAD_COMMAND
@@ -73,7 +74,9 @@ def check_command(params: CardParams, command: Mapping[str, Any], memory_bytes: 
     if op is Op.REDUCE:
         size = _ELEMENT_BYTES.get(fields["dtype"])
         if (size is None or fields["redop"] is not ReduceOp.SUM
-                or fields["target"]["offset"] % size or fields["length"] % size):
+                or fields["target"]["offset"] % size or fields["length"] % size
+                or (flags["addend"] and (fields["addend"] - fields["target"]["offset"])
+                    % params.link.flit_bytes)):
             return Status.BAD_DTYPE
     if op is Op.GEMM and fields["source"] % DESCRIPTOR_BYTES:
         return Status.BAD_DESCRIPTOR
@@ -114,7 +117,9 @@ class CommandCheck(wiring.Component):
         bad_command, bad_counter, bad_dtype = Signal(), Signal(), Signal()
         built = self.moves | self.gemm | self.fence | self.route | (command.op == Op.NOP)
         flags = command.flags
-        reserved = (command.reserved.any() | command.addend.any() | flags.inline | flags.addend
+        addend = flags.addend
+        reserved = (command.reserved.any() | flags.inline
+                    | Mux(addend, command.op != Op.REDUCE, command.addend.any())
                     | (flags.order != Order.NONE) | flags.reserved
                     | command.argument.operands.as_value().any())
         m.d.comb += bad_command.eq(~built | reserved | (command.count > 1)
@@ -127,10 +132,13 @@ class CommandCheck(wiring.Component):
 
         bf16 = command.dtype == DType.BF16
         low = command.target.offset[:2] | command.length[:2]
+        lanes = (self._params.link.flit_bytes - 1).bit_length()
+        unlike = Signal()
+        m.d.comb += unlike.eq(addend & (command.addend[:lanes] != command.target.offset[:lanes]))
         m.d.comb += bad_dtype.eq(
             (command.op == Op.REDUCE)
             & (~(bf16 | (command.dtype == DType.F32)) | (command.redop != ReduceOp.SUM)
-               | low[0] | (low[1] & ~bf16)))
+               | low[0] | (low[1] & ~bf16) | unlike))
 
         length, end = Signal(32), Signal(ADDRESS_BITS + 2)
         m.d.comb += length.eq(Mux(self.gemm, DESCRIPTOR_BYTES, command.length))

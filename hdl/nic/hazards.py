@@ -1,10 +1,10 @@
 """Ranges of the packets whose writes memory has not all accepted: what a reduction must wait for.
 
-A reduction reads the bytes that it will write. A read sees only writes accepted in earlier cycles,
-so it must not be asked for while an older packet still has writes to these bytes on the way. The
-table holds one entry per packet in flight, in order of arrival, with its exact byte range: adjacent
-packets of one stream, even if they share a flit, do not wait for each other, because each writes
-only its own bytes of that flit.
+A reduction reads its addend, most often the bytes that it will write. A read sees only writes
+accepted in earlier cycles, so it must not be asked for while an older packet still has writes to
+these bytes on the way. The table holds one entry per packet in flight, in order of arrival, with
+its exact byte range: adjacent packets of one stream, even if they share a flit, do not wait for
+each other, because each writes only its own bytes of that flit.
 
 Writes leave in order of arrival, so a packet that only writes never waits.
 
@@ -28,9 +28,11 @@ class Hazards(wiring.Component):
     Members
     -------
     start, end : ``In(49)``
-        Byte range of the arriving packet, ``end`` excluded.
+        Byte range that the arriving packet writes, ``end`` excluded.
+    read_start, read_end : ``In(49)``
+        Byte range that it reads.
     overlaps : ``Out(packets)``
-        Live entries whose range has a byte in common with it.
+        Live entries whose range has a byte in common with what it reads.
     open : ``In(1)``
         Enter the packet; there is a free entry.
     matters : ``In(1)``
@@ -45,6 +47,7 @@ class Hazards(wiring.Component):
         self.packets = packets
         super().__init__({
             "start": In(ADDRESS_BITS + 1), "end": In(ADDRESS_BITS + 1),
+            "read_start": In(ADDRESS_BITS + 1), "read_end": In(ADDRESS_BITS + 1),
             "overlaps": Out(packets), "open": In(1), "matters": In(1), "close": In(1),
             "live": Out(packets),
         })
@@ -59,7 +62,7 @@ class Hazards(wiring.Component):
             end = Signal(ADDRESS_BITS + 1, name=f"end{entry}")
             with m.If(self.open & newest[entry]):
                 m.d.sync += [start.eq(self.start), end.eq(self.end)]
-            overlaps.append((start < self.end) & (self.start < end))
+            overlaps.append((start < self.read_end) & (self.read_start < end))
         opened, closed = Signal(self.packets), Signal(self.packets)
         m.d.comb += [
             self.overlaps.eq(Cat(overlaps) & live),

@@ -24,6 +24,9 @@ class Transfer(data.Struct):
     tag: 16
     source: ADDRESS_BITS
     target: GlobalAddress
+    #: Its packets have extensions.
+    extended: 1
+    addend: ADDRESS_BITS
     length: 32
     key: 32
     path: 8

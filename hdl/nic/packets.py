@@ -73,18 +73,22 @@ def split(target: int, length: int, mtu: int) -> Iterator[tuple[int, int]]:
             return
 
 
-def refusal(header: Mapping[str, Any], *, memory_bytes: int, counters: int) -> Status:
-    """Why rx refuses a request with this unpacked header; ``OK`` if it does not."""
-    if header["version"] != PACKET_VERSION or header["op"] not in (PacketOp.WRITE, PacketOp.REDUCE):
+def refusal(header: Mapping[str, Any], *, memory_bytes: int, counters: int, flit_bytes: int = 32,
+            extension: Mapping[str, Any] | None = None) -> Status:
+    """Why rx refuses a request with this unpacked header, and extension if it has one; ``OK`` if it
+    does not."""
+    if (header["version"] != PACKET_VERSION or header["op"] not in (PacketOp.WRITE, PacketOp.REDUCE)
+            or (extension and header["op"] is not PacketOp.REDUCE)):
         return Status.BAD_COMMAND
-    if header["address"] + header["length"] > memory_bytes:
+    addend = extension["address"] if extension else header["address"]
+    if max(header["address"], addend) + header["length"] > memory_bytes:
         return Status.TARGET_RANGE
     if header["counter"] >= counters and header["counter"] != NO_COUNTER:
         return Status.BAD_COUNTER
     if header["op"] is PacketOp.REDUCE:
         size = ELEMENT_BYTES.get(header["dtype"])
         if (size is None or header["redop"] is not ReduceOp.SUM or header["address"] % size
-                or header["length"] % size):
+                or header["length"] % size or (addend - header["address"]) % flit_bytes):
             return Status.BAD_DTYPE
     if header["flags"]["poison"]:
         return Status.POISON

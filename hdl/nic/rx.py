@@ -14,6 +14,8 @@ written 5 cycles after the answer. When memory accepts a packet's last write in 
 ``increment`` is in ``w + 1``, and so is ``reply``. A response is at ``response`` in ``t + 1``. One
 flit per cycle, reductions included: the header's cycle is the only one without payload.
 
+A header with an extension is parsed when that is there: a flit later at 32 B.
+
 Order: all packets in order of arrival. Each good packet counts exactly once, after memory has
 accepted its last write. A refused packet is drained, writes nothing, counts nothing, and is always
 answered. A packet that was cut ends in a poisoned tail, which carries nothing: the payload before
@@ -37,6 +39,7 @@ from hdl.layouts import (
     ADDRESS_BITS,
     NO_COUNTER,
     DType,
+    Extension,
     PacketHeader,
     PacketOp,
     ReduceOp,
@@ -166,6 +169,31 @@ class Receiver(wiring.Component):
                 m.d.sync += [saved.eq(payload), whole.eq(~whole)]
             return header, whole
 
+        def gather_extended(payload: Value, taken: Value) -> tuple[data.View, data.View, Value,
+                                                                   Value]:
+            """The header and the extension that the flit at hand completes, whether it does, and
+            whether the header is there before it."""
+            header = Signal(PacketHeader, name="request_header")
+            extension = Signal(Extension, name="request_extension")
+            place, whole, known = Signal(range(2 * beats)), Signal(), Signal()
+            saved = [Signal(flit_bits, name=f"request_saved{beat}")
+                     for beat in range(2 * beats - 1)]
+            bits = PacketHeader.as_shape().size
+            m.d.comb += known.eq(place >= beats)
+            with m.If(known):
+                m.d.comb += [header.eq(Cat(*saved[:beats])[:bits]),
+                             extension.eq(Cat(*saved[beats:], payload)[:bits])]
+            with m.Else():
+                m.d.comb += header.eq(Cat(*saved[:beats - 1], payload)[:bits])
+            m.d.comb += whole.eq((place == 2 * beats - 1)
+                                 | (place == beats - 1) & ~header.flags.extended)
+            with m.If(taken):
+                m.d.sync += place.eq(Mux(whole | front.poison, 0, place + 1))
+                for beat, register in enumerate(saved):
+                    with m.If((place == beat) & ~whole):
+                        m.d.sync += register.eq(payload)
+            return header, extension, whole, known
+
         answer, answer_whole = gather("answer", arriving.payload, is_response)
         m.d.sync += [
             self.response.valid.eq(is_response & answer_whole & ~arriving.poison
@@ -184,13 +212,18 @@ class Receiver(wiring.Component):
         front = requests.read.payload
         popped, inside = Signal(), Signal()
         beat_taken = Signal()
-        header, whole = gather("request", front.payload, beat_taken)
-        end = Signal(ADDRESS_BITS + 1)
+        header, extension, whole, known = gather_extended(front.payload, beat_taken)
+        #: The bytes that are written end here, and those that a reduction reads start here and end.
+        end, read_start, read_end = (Signal(ADDRESS_BITS + 1, name=name)
+                                     for name in ("end", "read_start", "read_end"))
         status = Signal(Status)
         reduces, bf16 = Signal(), Signal()
         low = Signal(2)
         m.d.comb += [
             end.eq(header.address + header.length),
+            read_start.eq(Mux(header.flags.extended & ~front.poison, extension.address,
+                              header.address)),
+            read_end.eq(read_start + header.length),
             reduces.eq(header.op == PacketOp.REDUCE),
             bf16.eq(header.dtype == DType.BF16),
             low.eq(header.address[:2] | header.length[:2]),
@@ -198,10 +231,12 @@ class Receiver(wiring.Component):
         element = Signal()  # type, operator and alignment can be reduced
         m.d.comb += element.eq((header.redop == ReduceOp.SUM) & (
             (header.dtype == DType.F32) & ((low & ELEMENT_BYTES[DType.F32] - 1) == 0)
-            | bf16 & ((low & ELEMENT_BYTES[DType.BF16] - 1) == 0)))
-        with m.If((header.version != PACKET_VERSION) | ~(reduces | (header.op == PacketOp.WRITE))):
+            | bf16 & ((low & ELEMENT_BYTES[DType.BF16] - 1) == 0))
+            & (read_start[:lane_bits] == header.address[:lane_bits]))
+        with m.If((header.version != PACKET_VERSION) | ~(
+                reduces | (header.op == PacketOp.WRITE) & ~header.flags.extended)):
             m.d.comb += status.eq(Status.BAD_COMMAND)
-        with m.Elif(end > self.memory_bytes):
+        with m.Elif((end > self.memory_bytes) | (read_end > self.memory_bytes)):
             m.d.comb += status.eq(Status.TARGET_RANGE)
         with m.Elif((header.counter >= nic.counters) & (header.counter != NO_COUNTER)):
             m.d.comb += status.eq(Status.BAD_COUNTER)
@@ -235,6 +270,8 @@ class Receiver(wiring.Component):
             records.write.payload.counter.eq(header.counter),
             hazards.start.eq(header.address),
             hazards.end.eq(end),
+            hazards.read_start.eq(read_start),
+            hazards.read_end.eq(read_end),
             hazards.open.eq(opened),
             hazards.matters.eq(good & (header.length != 0)),
             hazards.close.eq(retired),
@@ -259,14 +296,16 @@ class Receiver(wiring.Component):
         m.submodules.update = update = Update(flit_bytes=flit_bytes, depth=nic.read_depth)
         wiring.connect(m, update.write, wiring.flipped(self.write))
         index = Signal(memory_index_bits(flit_bytes))
+        addend_index = Signal.like(index)
         left = Signal(range(2 + (1 << LENGTH_BITS) // flit_bytes))  # flits with bytes of the range
         first_lane, spare_lanes = Signal(lane_bits), Signal(lane_bits)
         adds, adds_bf16 = Signal(), Signal()
         waits_for = Signal(packets)
         clear, ready, asks = Signal(), Signal(), Signal()
         usable = inside & (left != 0) & ~front.poison
-        #: The header at the front is complete; a poisoned flit completes none.
-        parsed = whole & ~front.poison
+        #: The header at the front is complete; a poisoned flit completes none, but an extension is
+        #: not missed.
+        parsed = Mux(front.poison, known, whole)
         ones = (1 << flit_bytes) - 1
 
         asking = Signal()
@@ -313,6 +352,7 @@ class Receiver(wiring.Component):
                 m.d.sync += [
                     inside.eq(whole & ~front.tail),
                     index.eq(header.address[lane_bits:]),
+                    addend_index.eq(read_start[lane_bits:]),
                     left.eq(Mux(good, (header.address[:lane_bits] + header.length + flit_bytes - 1)
                                 >> lane_bits, 0)),
                     first_lane.eq(header.address[:lane_bits]),
@@ -327,11 +367,12 @@ class Receiver(wiring.Component):
                 m.d.sync += [
                     inside.eq(~front.tail),
                     index.eq(index + 1),
+                    addend_index.eq(addend_index + 1),
                     left.eq(Mux(left == 0, 0, left - 1)),
                     first_lane.eq(0),
                 ]
                 with m.If(asks):
-                    m.d.sync += [asking.eq(1), ask_index.eq(index)]
+                    m.d.sync += [asking.eq(1), ask_index.eq(addend_index)]
 
         m.d.comb += self.idle.eq(
             ~(ready | asking | self.free.valid | self.received | self.response.valid

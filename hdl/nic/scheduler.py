@@ -248,6 +248,7 @@ class Scheduler(wiring.Component):
                 m.d.sync += [
                     port.valid.eq(1), work.slot.eq(self.slot),
                     work.generation.eq(self.generation), work.path.eq(command.path),
+                    work.extended.eq(command.flags.addend), work.addend.eq(command.addend),
                     work.op.eq(Mux(command.op == Op.REDUCE, PacketOp.REDUCE, PacketOp.WRITE)),
                     work.ack.eq(command.flags.ack), work.dtype.eq(command.dtype),
                     work.redop.eq(command.redop), work.counter.eq(command.target_counter),

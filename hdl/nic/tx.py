@@ -11,8 +11,8 @@ Requests leave on lane 0 of class 0, replies on lane 0 of class 1.
 Latency law: a transfer accepted in cycle ``t`` asks for its first flit in ``t + 1``, and its header
 is at ``send`` one cycle after that flit's response: ``t + 2 + memory latency``. An empty transfer's
 header is at ``send`` in ``t + 2``. Then one flit per cycle: a 1 KiB packet takes 33 cycles at 32 B,
-the next packet and the next transfer follow without a gap, since reading runs ahead of sending. A
-reply offered in cycle ``t`` is at ``send`` in ``t``.
+one with an extension 34, the next packet and the next transfer follow without a gap, since reading
+runs ahead of sending. A reply offered in cycle ``t`` is at ``send`` in ``t``.
 
 Flow control: a flit is sent when its VC has a credit. A header waits for its packet's first flit of
 data, so that a packet does not hold virtual channels in the fabric while memory is still at work.
@@ -25,14 +25,16 @@ needs source flits ``i`` and ``i + 1``; the first one is taken while the header 
 outside the transfer's range carry no meaning.
 """
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.layouts import (
+    ADDRESS_BITS,
     NO_COUNTER,
     NODE_BITS,
     DType,
+    Extension,
     GlobalAddress,
     PacketHeader,
     PacketOp,
@@ -59,7 +61,8 @@ __all__ = ["Transmitter"]
 
 
 class _Job(data.Struct):
-    """What sending needs of a transfer; ``target`` and ``length`` move on with each packet."""
+    """What sending needs of a transfer; ``target``, ``addend`` and ``length`` move on with each
+    packet."""
 
     slot: 4
     generation: 3
@@ -71,6 +74,8 @@ class _Job(data.Struct):
     tag: 16
     key: 32
     path: 8
+    extended: 1
+    addend: ADDRESS_BITS
     target: GlobalAddress
     length: 32
 
@@ -161,10 +166,11 @@ class Transmitter(wiring.Component):
         packets = Signal(32)
         payload = Signal()                            # within a packet, after its header
         flits = Signal(range(mtu // flit_bytes + 1))  # payload flits of the packet still to send
-        beat = Signal(range(max(2, beats)))
+        beat = Signal(range(2 * beats))               # flits of header and extension that are sent
         size = Signal(range(mtu + 1))                 # bytes of the packet
         to_boundary = mtu - job.target.offset[:mtu_bits]
-        last_beat, first_beat = beat == beats - 1, beat == 0
+        last_beat = beat == Mux(job.extended, 2 * beats - 1, beats - 1)
+        first_beat = beat == 0
 
         request_vc, reply_vc = class_vc(link, REQUEST_CLASS), class_vc(link, RESPONSE_CLASS)
         able, reply_able = Signal(), Signal()
@@ -201,6 +207,7 @@ class Transmitter(wiring.Component):
                                  >> lane_bits),
                         job.target.offset.eq(job.target.offset + size),
                         job.length.eq(job.length - size),
+                        job.addend.eq(job.addend + size),
                         packets.eq(packets + 1),
                     ]
         with m.If(take):
@@ -231,6 +238,7 @@ class Transmitter(wiring.Component):
                 header.rail.eq(self.index),
                 header.op.eq(job.op),
                 header.flags.ack.eq(job.ack),
+                header.flags.extended.eq(job.extended),
                 header.slot.eq(job.slot),
                 header.address.eq(job.target.offset),
                 header.length.eq(size),
@@ -242,6 +250,11 @@ class Transmitter(wiring.Component):
                 header.generation.eq(job.generation),
                 header.path.eq(job.path),
             ]
+        extension = Signal(Extension)
+        extending = Signal()
+        m.d.comb += extending.eq(beat[-1] if beats == 1 else beat >= beats)
+        with m.If(able & ~payload & extending):
+            m.d.comb += extension.address.eq(job.addend)
         previous, aligned = Signal(flit_bits), Signal(flit_bits)
         with m.If(take):
             m.d.sync += previous.eq(reader.flits.payload)
@@ -273,10 +286,10 @@ class Transmitter(wiring.Component):
         with m.If(reply_able):
             m.d.sync += reply_beat.eq(Mux(reply_last, 0, reply_beat + 1))
 
-        def part(word: Signal, number: Signal) -> object:
-            """The flit of a header that leaves as beat ``number``."""
+        def part(word: Signal, number: Signal) -> Value:
+            """The flit of a header or extension that leaves as beat ``number``."""
             bits = word.as_value()
-            return bits if beats == 1 else bits.word_select(number, flit_bits)
+            return bits if beats == 1 else bits.word_select(number[0], flit_bits)
 
         send = self.send.payload
         m.d.comb += self.send.valid.eq(able | reply_able)
@@ -289,7 +302,8 @@ class Transmitter(wiring.Component):
             ]
         with m.Elif(able):
             m.d.comb += [
-                send.payload.eq(Mux(payload, aligned, part(header, beat))),
+                send.payload.eq(Mux(payload, aligned, Mux(extending, part(extension, beat),
+                                                          part(header, beat)))),
                 send.vc.eq(request_vc),
                 send.head.eq(~payload & first_beat),
                 send.tail.eq(closing),

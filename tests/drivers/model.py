@@ -171,8 +171,10 @@ class _Card:
         self.received += 1
         fields = packet.command.fields
         end, counter = packet.address + len(packet.data), fields["target_counter"]
-        status = Status.OK
-        if end > len(self.memory):
+        status, read_end = Status.OK, end
+        if fields["flags"]["addend"]:
+            read_end += fields["addend"] - fields["target"]["offset"]
+        if max(end, read_end) > len(self.memory):
             status = Status.TARGET_RANGE
         elif counter >= len(self.counters) and counter != NO_COUNTER:
             status = Status.BAD_COUNTER
@@ -180,8 +182,11 @@ class _Card:
             place = self.memory[packet.address:end]
             if fields["op"] is Op.REDUCE:
                 kind = np.uint32 if fields["dtype"] is DType.F32 else np.uint16
-                place[:] = add(place.view(kind), packet.data.view(kind),
-                               fields["dtype"]).view(np.uint8)
+                start = packet.address
+                if fields["flags"]["addend"]:
+                    start += fields["addend"] - fields["target"]["offset"]
+                old = self.memory[start:start + len(packet.data)].view(kind)
+                place[:] = add(old, packet.data.view(kind), fields["dtype"]).view(np.uint8)
             else:
                 place[:] = packet.data
             if counter != NO_COUNTER:

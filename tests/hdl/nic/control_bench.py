@@ -458,9 +458,10 @@ class World:
         assert command.refused is Status.OK and command.offered is None
         assert fields["rail"] == rail
         op = PacketOp.WRITE if fields["op"] is Op.WRITE else PacketOp.REDUCE
-        expected = {"op": op, "ack": fields["flags"]["ack"], "counter": fields["target_counter"]}
+        expected = {"op": op, "ack": fields["flags"]["ack"], "counter": fields["target_counter"],
+                    "extended": fields["flags"]["addend"]}
         expected |= {name: fields[name] for name in (
-            "dtype", "redop", "tag", "source", "target", "length", "key", "path")}
+            "dtype", "redop", "tag", "source", "target", "length", "key", "path", "addend")}
         assert {name: transfer[name] for name in expected} == expected
 
     def _unfinished(self) -> str:

@@ -69,12 +69,16 @@ async def every_error_is_reported_and_the_queue_goes_on(dut) -> None:
     good: dict = {"op": Op.WRITE, "length": 64, "source": 128, "target": {"offset": 64}}
     add = good | {"op": Op.REDUCE, "dtype": DType.F32}
     half = add | {"dtype": DType.BF16}
+    apart = add | {"flags": {"addend": 1}}
     cases = [
         (good | {"op": Op.READ}, Status.BAD_COMMAND), (good | {"op": Op.COPY}, Status.BAD_COMMAND),
         (good | {"op": Op.ATOMIC}, Status.BAD_COMMAND), (good | {"op": 200}, Status.BAD_COMMAND),
         (good | {"count": 2}, Status.BAD_COMMAND), (good | {"count": 1}, Status.OK),
         (good | {"rail": PARAMS.rails}, Status.BAD_COMMAND),
-        (good | {"addend": 1}, Status.BAD_COMMAND),
+        (good | {"addend": 1}, Status.BAD_COMMAND), (add | {"addend": 64}, Status.BAD_COMMAND),
+        (good | {"flags": {"addend": 1}, "addend": 64}, Status.BAD_COMMAND),
+        (apart | {"addend": 64}, Status.OK), (apart | {"addend": 1 << 20}, Status.OK),
+        (apart | {"addend": 68}, Status.BAD_DTYPE), (apart | {"addend": 65}, Status.BAD_DTYPE),
         (good | {"reserved": 0x8000}, Status.BAD_COMMAND),
         ({"op": Op.NOP, "argument": {"operands": {"compare": 1}}}, Status.BAD_COMMAND),
         ({"op": Op.FENCE, "flags": {"reserved": 1}}, Status.BAD_COMMAND),

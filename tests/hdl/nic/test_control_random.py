@@ -43,6 +43,10 @@ def random_command(rng: random.Random, params: CardParams, number: int) -> dict:
                               "node": rng.choice([NODE, NODE, 0x0101])},
                    "target_counter": rng.choice([NO_COUNTER, rng.randrange(counters)]),
                    "key": rng.choice([0] * 12 + [1, 2])}
+    if op is Op.REDUCE and rng.random() < 0.4:
+        flags["addend"] = 1
+        fields["addend"] = (rng.randrange(1 << 12) * 64
+                            + fields["target"]["offset"] % params.link.flit_bytes)
     if op is Op.GEMM:
         # A descriptor of its own: the request has nothing else to know its command by.
         fields |= {"source": number % (memory // 128) * 128, "key": rng.random() < 0.1}

@@ -78,10 +78,11 @@ class Loop:
                         or int(dut.write__request__valid.value))
 
     def send(self, slot, op, source, target, length, *, ack=0, counter=NO_COUNTER, tag=0,
-             dtype=DType.F32, redop=ReduceOp.SUM, status=Status.OK):
+             dtype=DType.F32, redop=ReduceOp.SUM, status=Status.OK, addend=None):
         self.transfers.send(int.from_bytes(pack(Transfer, {
             "slot": slot, "op": op, "ack": ack, "dtype": dtype, "redop": redop,
             "counter": counter, "tag": tag, "source": source,
+            "extended": addend is not None, "addend": addend or 0,
             "target": {"offset": target, "node": NODE}, "length": length}), "little"))
         packets = packet_count(target, length, self.mtu)
         self.packets += packets
@@ -94,7 +95,8 @@ class Loop:
             payload = bytes(self.image[source:source + length])
             if op is PacketOp.REDUCE:
                 kind = np.uint32 if dtype is DType.F32 else np.uint16
-                old = np.frombuffer(bytes(self.image[target:target + length]), kind)
+                start = target if addend is None else addend
+                old = np.frombuffer(bytes(self.image[start:start + length]), kind)
                 payload = add(old, np.frombuffer(payload, kind), dtype).tobytes()
             self.image[target:target + length] = payload
         return packets if status is Status.OK and counter != NO_COUNTER else 0
@@ -127,7 +129,14 @@ async def transfers_reach_memory_and_are_answered_under_random_stalls(dut):
         status = Status.OK
         if rng.random() < 0.05:
             target, status = SIZE + rng.randrange(0, 4096, element), Status.TARGET_RANGE
+        addend = None
+        if op is PacketOp.REDUCE and rng.random() < 0.4:
+            flit = loop.flit_bytes
+            places = (target - SIZE // 2) // flit + 2 if rng.random() < 0.5 else SIZE // flit // 2
+            addend = max(0, min(SIZE // 2 + rng.randrange(max(1, places)) * flit,
+                                SIZE - length - flit) // flit * flit) + target % flit
         counts += loop.send(number % 16, op, source, target, length, dtype=dtype, status=status,
+                            addend=addend,
                             ack=rng.getrandbits(1), tag=rng.getrandbits(16),
                             counter=rng.choice([NO_COUNTER, rng.randrange(64)]))
     await loop.bench.start()

@@ -9,6 +9,7 @@ from hdl.compute.reduce import add
 from hdl.layouts import (
     NO_COUNTER,
     DType,
+    Extension,
     PacketHeader,
     PacketOp,
     ReduceOp,
@@ -33,13 +34,16 @@ def number(layout, values):
     return int.from_bytes(pack(layout, values), "little")
 
 
-def packet_flits(header, payload, vc, lane=None, cut=None):
+def packet_flits(header, payload, vc, lane=None, cut=None, extension=None):
     """Flits of a packet as numbers; lanes outside the range hold ones. A poisoned tail follows the
     first ``cut`` flits of one that was cut."""
     lane = header["address"] % 32 if lane is None else lane
     flits = -(-(lane + len(payload)) // 32) if payload else 0
     image = b"\xff" * lane + payload + b"\xff" * (32 * flits - lane - len(payload))
-    words = [number(PacketHeader, header)] + [
+    heads = [number(PacketHeader, header)]
+    if extension is not None:
+        heads.append(number(Extension, extension))
+    words = heads + [
         int.from_bytes(image[32 * i:32 * i + 32], "little") for i in range(flits)]
     if cut is not None:
         words = [*words[:cut], 0]
@@ -121,24 +125,32 @@ class Rx:
             self.responses.append(unpack(Response, int(dut.response__payload.value)))
         self.tails += int(dut.received.value)
 
-    def request(self, header, payload=b"", cut=None):
+    def request(self, header, payload=b"", cut=None, addend=None):
         """Let a request arrive, all of it or ``cut`` flits and a poisoned tail, and expect what it
-        does."""
+        does. An ``addend`` is the address of a reduction's other operand."""
         header = {"version": 0, "op": PacketOp.WRITE, "flags": {}, "counter": NO_COUNTER,
                   "dtype": DType.F32, "redop": ReduceOp.SUM, "length": len(payload)} | header
-        words = packet_flits(header, payload, 0, cut=cut)
+        extension = None if addend is None else {"address": addend}
+        if extension:
+            header["flags"] = header["flags"] | {"extended": 1}
+        heads = 1 if addend is None else 2
+        words = packet_flits(header, payload, 0, cut=cut, extension=extension)
         self.queues[0].extend(words)
         self.expected_tails += 1
         fields = unpack(PacketHeader, number(PacketHeader, header))
-        status = refusal(fields, memory_bytes=SIZE, counters=PARAMS.nic.counters)
+        # Of a packet that was cut before its extension, nobody knows more.
+        status = refusal(fields, memory_bytes=SIZE, counters=PARAMS.nic.counters,
+                         extension=None if cut is not None and cut < heads else extension)
+        if cut is not None and cut < heads and fields["op"] is not PacketOp.REDUCE:
+            status = Status.BAD_COMMAND
         if status is Status.OK and cut is not None:
             lane = fields["address"] % 32
-            self._apply(fields, payload[:max(0, 32 * (cut - 1) - lane)])
-            self.writes += cut - 1
+            self._apply(fields, payload[:max(0, 32 * (cut - heads) - lane)], addend)
+            self.writes += max(0, cut - heads)
             status = Status.POISON
         elif status is Status.OK:
-            self._apply(fields, payload)
-            self.writes += len(words) - 1
+            self._apply(fields, payload, addend)
+            self.writes += len(words) - heads
             if fields["counter"] != NO_COUNTER:
                 self.expected_increments.append((fields["counter"], self.writes))
         ack = fields["flags"]["ack"]
@@ -149,11 +161,12 @@ class Rx:
                 "status": status, "address": fields["address"], "length": fields["length"]})
         return status
 
-    def _apply(self, fields, payload):
+    def _apply(self, fields, payload, addend=None):
         part = slice(fields["address"], fields["address"] + len(payload))
         if fields["op"] is PacketOp.REDUCE:
             kind = np.uint32 if fields["dtype"] is DType.F32 else np.uint16
-            old = np.frombuffer(self.image[part], kind)
+            start = fields["address"] if addend is None else addend
+            old = np.frombuffer(self.image[start:start + len(payload)], kind)
             payload = add(old, np.frombuffer(payload, kind), fields["dtype"]).tobytes()
         self.image[part] = payload
 
@@ -225,11 +238,16 @@ def random_request(rx, rng, window):
         header["flags"]["poison"] = 1
     elif bad < 0.21:
         header |= {"address": (1 << 48) - element}
-    cut = None
-    flits = -(-(header["address"] % 32 + len(payload)) // 32)
+    addend = cut = None
+    if rng.random() < 0.4:
+        lane = header["address"] % 32
+        addend = rng.randrange(window // 32) * 32 + lane
+        if rng.random() < 0.1:
+            addend = rng.choice([addend ^ 4, SIZE - 64 + lane, (1 << 48) - 32 + lane])
+    flits = -(-(header["address"] % 32 + len(payload)) // 32) + (addend is not None)
     if payload and rng.random() < 0.1:
         cut = rng.randrange(1, flits + 1)
-    return rx.request(header, payload, cut)
+    return rx.request(header, payload, cut, addend)
 
 
 @cocotb.test()
@@ -300,6 +318,36 @@ async def reductions_of_the_same_bytes_wait_for_each_other(dut):
     await rx.finish()
     gaps = {after - before for before, after in zip(rx.increments, rx.increments[1:], strict=False)}
     assert min(gaps) > 64
+
+
+@cocotb.test()
+async def sums_with_addends_elsewhere_cost_a_cycle_per_packet(dut):
+    rx = Rx(dut)
+    rng = rx.bench.rng
+    for packet in range(6):
+        rx.request({"op": PacketOp.REDUCE, "address": 1024 + 1024 * packet + 8, "counter": 3},
+                   floats(rng, DType.F32, 254), addend=8192 + 1024 * packet + 8)
+    flits = len(rx.queues[0])
+    await rx.bench.start()
+    await rx.finish()
+    assert flits == 6 * 34
+    cycles = [cycle for cycle, _ in rx.arrivals]
+    assert cycles == list(range(cycles[0], cycles[0] + flits)), "an arriving flit found no credit"
+    assert rx.memory.log[-1][0] == cycles[-1] + 2 + 64 + 1 + 4
+
+
+@cocotb.test()
+async def a_sum_waits_for_writes_to_its_addend_and_not_to_its_target(dut):
+    rx = Rx(dut)
+    rng = rx.bench.rng
+    reduce = {"op": PacketOp.REDUCE, "counter": 1}
+    rx.request(reduce | {"address": 0}, floats(rng, DType.F32, 8), addend=64)
+    rx.request(reduce | {"address": 0}, floats(rng, DType.F32, 8), addend=128)
+    rx.request(reduce | {"address": 256}, floats(rng, DType.F32, 8), addend=0)
+    await rx.bench.start()
+    await rx.finish()
+    first, second, third = rx.increments
+    assert second - first == 3 and third - second > 64
 
 
 @cocotb.test()

@@ -7,6 +7,7 @@ import cocotb
 from hdl.layouts import (
     NO_COUNTER,
     DType,
+    Extension,
     PacketHeader,
     PacketOp,
     ReduceOp,
@@ -35,7 +36,8 @@ def transfer(rng, slot, source, target, length, **fields):
             "redop": ReduceOp.SUM, "counter": rng.getrandbits(8), "tag": rng.getrandbits(16),
             "source": source, "target": {"offset": target, "node": rng.getrandbits(16)},
             "length": length, "key": rng.getrandbits(32), "path": rng.getrandbits(8),
-            "generation": rng.getrandbits(3), **fields}
+            "generation": rng.getrandbits(3), "extended": int(rng.random() < 0.3),
+            "addend": rng.randrange(1 << 47), **fields}
 
 
 def number(layout, values):
@@ -114,10 +116,15 @@ class Tx:
         target = fields["target"]
         for address, length in split(target["offset"], fields["length"], MTU):
             header = {"dst": target["node"], "src": NODE, "op": fields["op"],
-                      "flags": {"ack": fields["ack"]}, "address": address, "length": length}
+                      "flags": {"ack": fields["ack"], "extended": fields["extended"]},
+                      "address": address, "length": length}
             header |= {name: fields[name] for name in ("slot", "counter", "dtype", "redop", "key",
                                                        "tag", "path", "generation")}
-            self.expected[0].append((1, int(not length), number(PacketHeader, header), full))
+            self.expected[0].append((1, int(not length and not fields["extended"]),
+                                     number(PacketHeader, header), full))
+            if fields["extended"]:
+                addend = {"address": fields["addend"] + position - fields["source"]}
+                self.expected[0].append((0, int(not length), number(Extension, addend), full))
             lane, image = address % 32, self.memory.data[position:position + length]
             flits = -(-(lane + length) // 32) if length else 0
             word = int.from_bytes(image, "little") << 8 * lane
@@ -195,7 +202,7 @@ async def a_full_packet_takes_33_cycles_and_the_next_transfer_follows_at_once(du
               (33, 65, 3000), (5, 4, 300), (4, 5, 300), (0, 0, 256)] + [(1, 0, 64)] * 8
     packets = 0
     for slot, (source, target, length) in enumerate(shapes):
-        tx.send(transfer(rng, slot % 16, source, target, length))
+        tx.send(transfer(rng, slot % 16, source, target, length, extended=0))
         packets += packet_count(target, length, MTU)
     await tx.bench.start()
     await tx.finish()
@@ -213,7 +220,7 @@ async def an_empty_transfer_leaves_two_cycles_after_it_was_accepted(dut):
     tx = Tx(dut)
     rng = tx.bench.rng
     for slot in range(10):
-        tx.send(transfer(rng, slot, 0, rng.getrandbits(47), 0))
+        tx.send(transfer(rng, slot, 0, rng.getrandbits(47), 0, extended=0))
     await tx.bench.start()
     await tx.finish()
     cycles = [cycle for cycle, _ in tx.flits]

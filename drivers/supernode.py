@@ -15,32 +15,18 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-
 from hdl.layouts import DType, Op
 from hdl.params import CardParams
-from hdl.topology import Bound, Topology, allreduce_bound, gemm_bound, p2p_bound
+from hdl.topology import Bound, Topology, gemm_bound, p2p_bound
 
 from .autosave import AutoSave, saving_backend
 from .backend import Backend, Completions, StallError, WaitTimeout
-from .collectives import (
-    NoShapeError,
-    Placement,
-    Program,
-    Schedule,
-    check,
-    check_program,
-    compile_program,
-    compile_schedule,
-    dimension_shape,
-    ring_allreduce,
-)
-from .collectives.ring import ring_shape
 from .commands import DESCRIPTOR_BYTES, Command, Gemm, packet_count
 from .device import DIRECT, LIST_QUEUE, Device, Operation, refresh, start_devices
 from .dtypes import ElementType, element_type
 from .faults import LINK_STATUSES, dead_links
 from .gemm import describe_gemm
+from .group import Group, check_reducible
 from .handle import DEFAULT_TIMEOUT, Handle, OperationError, Result
 from .lease import Lease
 from .memory import Array
@@ -48,10 +34,7 @@ from .routes import RouteTable, check_routes, route_words
 from .stalls import explain_stall
 from .state import machine_state, take_machine_state
 
-__all__ = ["ALGORITHMS", "Pass", "Rank", "SuperNode"]
-
-#: Of :meth:`SuperNode.allreduce`.
-ALGORITHMS = ("auto", "ring", "dimensions")
+__all__ = ["Pass", "Rank", "SuperNode"]
 
 #: Cycles beyond the deadline in which the cards of a failed operation report: what they do before
 #: their last wait, and the watchdogs' own time.
@@ -128,6 +111,11 @@ class SuperNode:
     @property
     def backend(self) -> Backend:
         return self._backend
+
+    @property
+    def queue_entries(self) -> int:
+        """Commands that a card's ring holds."""
+        return self._options["queue_entries"]
 
     def rank(self, rank: int) -> Rank:
         """The view of one card."""
@@ -233,7 +221,7 @@ class SuperNode:
                     timeout: int = DEFAULT_TIMEOUT) -> Result:
         """Add ``source`` into ``target`` at the target card (f32 or bf16), and wait. As
         :meth:`write` in all else."""
-        _check_sum(source.dtype, "sum")
+        check_reducible(source.dtype)
         return self._move(Op.REDUCE, source, target, ack).wait(timeout)
 
     def _move(self, op: Op, source: Array, target: Array, ack: bool, path: int = 0) -> Handle:
@@ -248,7 +236,7 @@ class SuperNode:
         sender, receiver = self.devices[source.card], self.devices[target.card]
         if ack:
             sender.stage(operation, DIRECT, [replace(move, ack=True)])
-            return self._launch(operation, bound, Lease(self.devices))
+            return self.launch(operation, bound, Lease(self.devices))
         lease = Lease(self.devices)
         counter = lease.counter(target.card)
         receiver.counters.expect(counter, packet_count(target.offset, source.nbytes,
@@ -256,7 +244,7 @@ class SuperNode:
         sender.stage(operation, DIRECT, [replace(move, target_counter=counter)])
         receiver.stage(operation, LIST_QUEUE, [
             Command(op=Op.NOP, signal=True, wait=(counter, receiver.counters.total(counter)))])
-        return self._launch(operation, bound, lease)
+        return self.launch(operation, bound, lease)
 
     # --- routes
 
@@ -285,7 +273,7 @@ class SuperNode:
             writes = [Command(op=Op.ROUTE, source=word)
                       for word in route_words(table.levels, table.entries)]
             self.devices[card].stage(operation, DIRECT, [*writes[:-1], writes[-1].signalling()])
-        result = self._launch(operation, Bound({}), Lease(self.devices)).wait(timeout)
+        result = self.launch(operation, Bound({}), Lease(self.devices)).wait(timeout)
         self.routes = wanted
         return result
 
@@ -325,116 +313,40 @@ class SuperNode:
         # A card works through its GEMMs one after the other: what each keeps busy adds up.
         bounds = [_sequence([gemm_bound(self.params, gemm.m, gemm.n, gemm.k) for gemm in gemms])
                   for gemms in per_card.values()]
-        return self._launch(operation, max(bounds, key=lambda item: item.cycles), lease)
+        return self.launch(operation, max(bounds, key=lambda item: item.cycles), lease)
 
     # --- collectives
 
-    def allreduce(self, arrays: Sequence[Array], *, op: str = "sum",
-                  algorithm: str = "auto") -> Handle:
-        """Start the sum of ``arrays``, one on each card of a group, in place on all of them.
+    def group(self, cards: Sequence[int] | None = None) -> Group:
+        """The group of ``cards``, or of all, for collectives.
 
-        ``algorithm`` is ``"dimensions"`` (one dimension of the topology after the other),
-        ``"ring"`` or ``"auto"``: dimensions where the group is a whole machine or a box of it and
-        its cards have the counters, else the ring.
+        Raises
+        ------
+        ValueError
+            If a card is named twice or does not exist.
+        """
+        return Group(self, range(self.cards) if cards is None else cards)
+
+    def allreduce(self, arrays: Sequence[Array], outputs: Sequence[Array] | None = None, *,
+                  op: str = "sum", algorithm: str = "auto") -> Handle:
+        """Start the sum of ``arrays``, one on each card of a group, to ``outputs`` or in place: see
+        :meth:`Group.allreduce`.
 
         Raises
         ------
         ValueError
             If arrays share a card, or differ in size or type; if the operator or the algorithm is
-            not there, or the group does not allow it; or if the type is none that cards add: f32
-            and bf16 are.
+            not there, or the group does not allow it; or if cards do not add this type.
         """
         if not arrays:
             raise ValueError("allreduce needs at least one array")
-        if algorithm not in ALGORITHMS:
-            raise ValueError(f"unknown algorithm {algorithm!r}: accepted are "
-                             f"{', '.join(ALGORITHMS)}")
-        first = arrays[0]
-        _check_sum(first.dtype, op)
-        for array in arrays:
-            if array.size != first.size or array.dtype != first.dtype:
-                raise ValueError(f"arrays differ: {first.dtype} × {first.size} on card "
-                                 f"{first.card}, {array.dtype} × {array.size} on card {array.card}")
-        group = self.topology.check_group([array.card for array in arrays])
-        schedule, order = self._schedule(group, first, algorithm)
-        by_card = {array.card: array for array in arrays}
-        members = [by_card[card] for card in order]
-        on = f"allreduce of {first.size} {first.dtype} on {len(order)} cards"
-        if isinstance(schedule, Program):
-            operation, ran = Operation(f"dimension-wise {on}"), "dimensions"
-            lease = self._stage_program(operation, schedule, members)
-        else:
-            operation, ran = Operation(f"ring {on}"), "ring"
-            lease = self._stage_lists(operation, schedule, members)
-        bound = allreduce_bound(self.topology, self.params, order, first.nbytes)
-        handle = self._launch(operation, bound, lease)
-        handle.schedule, handle.order = schedule, tuple(order)
-        handle.algorithm = ran
-        return handle
-
-    def _schedule(self, group: Sequence[int], array: Array,
-                  algorithm: str) -> tuple[Schedule | Program, Sequence[int]]:
-        """A proved schedule of an AllReduce, and the card of each of its members."""
-        if algorithm != "ring":
-            try:
-                shape = dimension_shape(
-                    self.topology, self.params, tuple(sorted(group)), array.size, array.dtype.size,
-                    counters=min(self.devices[card].counters.free for card in group),
-                    entries=self._options["queue_entries"])
-            except NoShapeError:
-                if algorithm != "auto":
-                    raise
-            else:
-                check_program(shape.program)
-                return shape.program, shape.cards
-        order = self.topology.ring_order(group)
-        hops = max(self.topology.hops(a, b)
-                   for a, b in zip(order, order[1:] + order[:1], strict=True))
-        granule, parts = ring_shape(self.params, len(order), array.size, array.dtype.size, hops)
-        schedule = ring_allreduce(len(order), array.size, granule=granule, parts=parts)
-        check(schedule)
-        return schedule, order
-
-    def _stage_lists(self, operation: Operation, schedule: Schedule,
-                     members: Sequence[Array]) -> Lease:
-        """Stage the lists of a schedule; return its counters."""
-        counters: dict[tuple[int, str], tuple[int, int]] = {}
-        with Lease(self.devices) as lease:
-            for position, name in schedule.arrivals:
-                card = members[position].card
-                counter = lease.counter(card)
-                counters[position, name] = (counter, self.devices[card].counters.total(counter))
-        compiled = compile_schedule(
-            schedule, [Placement(array.node, array.offset) for array in members],
-            members[0].dtype, mtu=self.params.nic.mtu, counters=counters)
-        for (position, name), packets in compiled.packets.items():
-            self.devices[members[position].card].counters.expect(counters[position, name][0],
-                                                                  packets)
-        for array, commands in zip(members, compiled.lists, strict=True):
-            self.devices[array.card].stage(operation, LIST_QUEUE, commands)
-        return lease
-
-    def _stage_program(self, operation: Operation, program: Program,
-                       members: Sequence[Array]) -> Lease:
-        """Stage the lists of a program; return its counters."""
-        pools = [self.devices[array.card].counters for array in members]
-        with Lease(self.devices) as lease:
-            taken = [lease.counters(array.card, program.counters) for array in members]
-        compiled = compile_program(
-            program, [array.node for array in members], [array.offset for array in members],
-            members[0].dtype, mtu=self.params.nic.mtu, counters=np.array(taken),
-            before=np.array([[pool.total(counter) for counter in numbers]
-                             for pool, numbers in zip(pools, taken, strict=True)]))
-        for pool, numbers, packets in zip(pools, taken, compiled.packets.tolist(), strict=True):
-            for counter, total in zip(numbers, packets, strict=True):
-                pool.expect(counter, total)
-        for array, commands in zip(members, compiled.lists, strict=True):
-            self.devices[array.card].stage(operation, LIST_QUEUE, commands)
-        return lease
+        return self.group([array.card for array in arrays]).allreduce(
+            arrays, outputs, op=op, algorithm=algorithm)
 
     # --- running
 
-    def _launch(self, operation: Operation, bound: Bound, lease: Lease) -> Handle:
+    def launch(self, operation: Operation, bound: Bound, lease: Lease) -> Handle:
+        """Post what was staged for an operation, on all cards at one instant."""
         handle = Handle(operation, bound, self, lease)
         self.active.append(handle)
         devices = [self.devices[card] for card in operation.pending]
@@ -578,13 +490,6 @@ class Rank:
     def malloc(self, shape: int | Sequence[int], dtype: str | ElementType) -> Array:
         """Return an array in this card's memory."""
         return self.supernode.malloc(shape, dtype, self.rank)
-
-
-def _check_sum(dtype: ElementType, op: str) -> None:
-    if op != "sum":
-        raise ValueError(f"unknown operator {op!r}: accepted is sum")
-    if dtype.name not in ("f32", "bf16"):
-        raise ValueError(f"sums of {dtype} are not there: accepted are f32 and bf16")
 
 
 def _sequence(bounds: Sequence[Bound]) -> Bound:

@@ -1,9 +1,24 @@
 """What collectives must give, bit for bit, from numpy's own arithmetic and not from schedules.
 
 Floating-point sums depend on their order, and each algorithm has one, the same whatever the timing.
+Of a vector that is cut into one chunk per member, or of a block that a member gets:
 
-*Ring.* The array is cut into one chunk per member. Chunk c starts as the share of the ring's member
-c and goes once around; each member on the way adds its own share.
+*Ring.* Chunk c starts as the share of the ring's c-th member and goes once around; each member on
+the way adds its own share. A member's block starts behind the member and ends with it, and so does
+a vector on its way to a root. Bidirectional: the first half so, the second half around the other
+way.
+
+*Direct.* The owner's share, then that of the member before it, and so on.
+
+*Halving.* The owner and those behind it, numbered 0 … n − 1, hold their shares. For each power of
+two d below n, the largest first: what number s ≥ d holds, up to 2d − 1, is added to what s − d
+holds.
+
+*Doubling.* Members above the largest power of two are added to partners from member 0 on. Then, bit
+by bit from the lowest: each member adds what its partner, whose number differs in that bit, holds.
+
+*Tree.* From the root along the ring: for each power of two from 1 on, member v + 2^k is added to
+member v, for v a multiple of 2^(k+1).
 
 *Dimensions.* Each slice is cut along its first stage, one chunk per member of the stage, and summed
 over those: chunk c starts with the member after c and goes around to c itself. What results, one
@@ -12,46 +27,161 @@ partial sum per group of the other stages, is cut and summed along the second st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import ml_dtypes
 import numpy as np
 
-from drivers.collectives import Program
+from drivers.collectives import Collective, Program, Region, Setting, Task
 from drivers.collectives.ring import ring_shape
-from drivers.collectives.schedule import Region
 from hdl.params import CardParams
 from hdl.topology import Topology
 
 if TYPE_CHECKING:
     from drivers.handle import Handle
 
-__all__ = ["allreduce_sum", "dimension_sum", "ring_sum"]
+__all__ = ["allreduce_sum", "dimension_sum", "ring_sum", "sum_in_order"]
 
 
 def allreduce_sum(topology: Topology, params: CardParams, inputs: Sequence[np.ndarray],
                   handle: Handle) -> np.ndarray:
     """The sum of one array per card in the order of the algorithm that ``handle`` has run."""
+    shares = [np.ravel(inputs[card]) for card in handle.order]
     if isinstance(handle.schedule, Program):
-        return dimension_sum(handle.schedule, [inputs[card] for card in handle.order])
-    return ring_sum(topology, params, inputs)
+        return dimension_sum(handle.schedule, shares).reshape(np.shape(inputs[0]))
+    assert handle.schedule is not None
+    setting = Setting.of(topology, params, handle.order, shares[0].itemsize)
+    total = sum_in_order(handle.algorithm, handle.schedule.task, setting, shares)[0]
+    return total.reshape(np.shape(inputs[0]))
 
 
 def ring_sum(topology: Topology, params: CardParams, inputs: Sequence[np.ndarray]) -> np.ndarray:
-    """The sum of one array per card, finite float32 or bfloat16, in the order of the ring."""
-    order = topology.ring_order()
-    shares = [np.ravel(inputs[card]) for card in order]
-    count, item_size = shares[0].size, shares[0].itemsize
-    granule, _ = ring_shape(params, len(order), count, item_size, hops=1)
-    total = np.empty_like(shares[0])
-    for first, region in enumerate(Region(0, count).split(len(order), granule)):
-        chunk = slice(region.start, region.end)
-        value = shares[first][chunk]
-        for step in range(1, len(order)):
-            value = _add(shares[(first + step) % len(order)][chunk], value)
-        total[chunk] = value
-    return total.reshape(np.shape(inputs[0]))
+    """The sum of one array per card of a whole machine in the order of the ring."""
+    shares = [np.ravel(values) for values in inputs]
+    setting = Setting.of(topology, params, range(len(shares)), shares[0].itemsize)
+    task = Task(Collective.ALLREDUCE, len(shares), (shares[0].size,))
+    return sum_in_order("ring", task, setting, shares)[0].reshape(np.shape(inputs[0]))
+
+
+def sum_in_order(algorithm: str, task: Task, setting: Setting,
+                 inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Outputs of all members of a collective that adds, from their flat inputs, finite float32 or
+    bfloat16."""
+    order = _ORDERS[algorithm]
+    if task.kind is Collective.REDUCE_SCATTER:
+        starts = np.cumsum([0, *task.counts])
+        return [order(task, setting, [values[starts[member]:starts[member + 1]]
+                                      for values in inputs], member)
+                for member in range(task.members)]
+    if task.kind is Collective.REDUCE:
+        total = order(task, setting, list(inputs), task.root)
+        return [total if member == task.root else total[:0] for member in range(task.members)]
+    if algorithm in ("doubling", "tree"):
+        total = order(task, setting, list(inputs), 0)
+    else:
+        total = np.empty_like(inputs[0])
+        for owner, chunk in enumerate(_chunks(algorithm, task, setting)):
+            total[chunk] = order(task, setting, [values[chunk] for values in inputs], owner)
+    return [total] * task.members
+
+
+def _chunks(algorithm: str, task: Task, setting: Setting) -> list[np.ndarray]:
+    """Elements of the chunk that each member owns, of an allreduce."""
+    n, whole = task.members, Region(0, task.total)
+    chunks = [np.zeros(0, int)] * n
+    if algorithm in ("ring", "bidirectional"):
+        halves = 1 + (algorithm == "bidirectional")
+        granule, _ = ring_shape(setting.params, n, task.total // halves, setting.item_size, 1)
+        for half, part in enumerate(whole.split(halves, granule)):
+            ring = setting.ring[::-1] if half else setting.ring
+            for start, region in enumerate(part.split(n, granule)):
+                # It ends where the ring's member before the one is at which it starts.
+                owner = ring[(start - 1) % n]
+                chunks[owner] = np.append(chunks[owner], np.arange(region.start, region.end))
+        return chunks
+    granule = setting.granule if task.total >= n * setting.granule else 1
+    return [np.arange(region.start, region.end) for region in whole.split(n, granule)]
+
+
+def _around(task: Task, ring: Sequence[int], shares: Sequence[np.ndarray],
+            owner: int) -> np.ndarray:
+    first = list(ring).index(owner) + 1
+    value = shares[ring[first % len(ring)]]
+    for step in range(1, len(ring)):
+        value = _add(shares[ring[(first + step) % len(ring)]], value)
+    return value
+
+
+def _ring(task: Task, setting: Setting, shares: list[np.ndarray], owner: int) -> np.ndarray:
+    return _around(task, setting.ring, shares, owner)
+
+
+def _bidirectional(task: Task, setting: Setting, shares: list[np.ndarray],
+                   owner: int) -> np.ndarray:
+    count = len(shares[0])
+    if task.kind is Collective.ALLREDUCE:
+        # The chunk is one of each half, cut before.
+        whole = Region(0, task.total)
+        granule, _ = ring_shape(setting.params, task.members, task.total // 2, setting.item_size, 1)
+        first, _ = whole.split(2, granule)
+        ring = setting.ring
+        middle = first.split(task.members, granule)[(ring.index(owner) + 1) % len(ring)].count
+    else:
+        largest = task.total if task.kind.whole else max(task.counts) * task.members
+        members = 1 if task.kind is Collective.REDUCE else task.members
+        granule, _ = ring_shape(setting.params, members, largest // 2, setting.item_size, 1)
+        middle = Region(0, count).split(2, granule)[0].count
+    return np.append(
+        _around(task, setting.ring, [share[:middle] for share in shares], owner),
+        _around(task, setting.ring[::-1], [share[middle:] for share in shares], owner))
+
+
+def _direct(task: Task, setting: Setting, shares: list[np.ndarray], owner: int) -> np.ndarray:
+    value = shares[owner]
+    for step in range(1, len(shares)):
+        value = _add(value, shares[owner - step])
+    return value
+
+
+def _halving(task: Task, setting: Setting, shares: list[np.ndarray], owner: int) -> np.ndarray:
+    n = len(shares)
+    held = [shares[(owner - step) % n] for step in range(n)]
+    distance = 1 << (n - 1).bit_length() >> 1
+    while distance:
+        for step in range(distance, min(2 * distance, n)):
+            held[step - distance] = _add(held[step - distance], held[step])
+        distance >>= 1
+    return held[0]
+
+
+def _doubling(task: Task, setting: Setting, shares: list[np.ndarray], owner: int) -> np.ndarray:
+    core = 1 << len(shares).bit_length() - 1
+    held = shares[:core]
+    for extra in range(core, len(shares)):
+        held[extra - core] = _add(held[extra - core], shares[extra])
+    bit = 1
+    while bit < core:
+        held = [_add(held[member], held[member ^ bit]) for member in range(core)]
+        bit *= 2
+    return held[0]
+
+
+def _tree(task: Task, setting: Setting, shares: list[np.ndarray], owner: int) -> np.ndarray:
+    n, first = len(shares), setting.ring.index(task.root)
+    held = [shares[setting.ring[(first + place) % n]] for place in range(n)]
+    bit = 1
+    while bit < n:
+        for place in range(0, n - bit, 2 * bit):
+            held[place] = _add(held[place], held[place + bit])
+        bit *= 2
+    return held[0]
+
+
+#: The sum of members' shares of what ``owner`` gets, in the algorithm's order.
+_ORDERS: dict[str, Callable[[Task, Setting, list[np.ndarray], int], np.ndarray]] = {
+    "ring": _ring, "bidirectional": _bidirectional, "direct": _direct, "halving": _halving,
+    "doubling": _doubling, "tree": _tree}
 
 
 def dimension_sum(shape: Program, inputs: Sequence[np.ndarray]) -> np.ndarray:

@@ -2,20 +2,22 @@
 
 Checked in this order, and refused with the steps named:
 
-1. Every list ends with its only :class:`Done`, regions lie in the buffer, nobody sends to itself.
-2. Counters: a wait that does not name all arrivals of a counter needs one sender, whose order
+1. Every list ends with its only :class:`Done`, regions lie in their buffers, inputs are read only.
+2. Counters: a wait that does not name all arrivals of a counter needs one channel, whose order
    numbers them.
 3. The lists come to their end.
 4. Nothing touches a peer's buffer before something that the peer's own list has sent was awaited.
 5. No two steps race: of two accesses to one element, unless both read, one ends before the other
    starts.
-6. Every region of the goal holds each contribution exactly once.
-7. A member that is done has received all that was sent to it.
+6. Every region of the goal holds each contribution exactly once, and nothing is taken from where
+   nobody has put anything.
+7. A member that is done has received all that was sent to it, and after a barrier everyone's list
+   has begun.
 
 Time is a partial order, kept as vector clocks: a step starts after the steps before it in its list
 and after the arrivals it waits for; an arrival comes after the start of its step. Arrivals from one
-member at another come in the order of the sender's list, on one rail and deterministic routes;
-other arrivals have no order. The clock of a step says, for each pair of members, how many arrivals
+member at another on one rail, a *channel*, come in the order of the sender's list, on deterministic
+routes; other arrivals have no order. The clock of a step says, for each channel, how many arrivals
 are over when it starts, and, for each member, how far its list had begun.
 """
 
@@ -27,10 +29,15 @@ from functools import lru_cache
 import numpy as np
 
 from .schedule import Done, Schedule, Send, Signal, Step
+from .task import Buffer, Collective, Goal, Region
 
 __all__ = ["ScheduleError", "check"]
 
 _Place = tuple[int, int]
+#: A buffer of a member.
+_Bytes = tuple[int, Buffer]
+#: Sender, receiver and rail: arrivals of one are in order.
+_Channel = tuple[int, int, int]
 
 
 class ScheduleError(ValueError):
@@ -71,15 +78,33 @@ def _check_form(schedule: Schedule) -> None:
                 raise ScheduleError(f"{schedule.name}: {name} is not the last of its list")
             if not isinstance(step, (Send, Signal)):
                 continue
-            if not 0 <= step.peer < schedule.members or step.peer == position:
+            if not 0 <= step.peer < schedule.members:
                 raise ScheduleError(f"{schedule.name}: {name} has no peer {step.peer}")
             if isinstance(step, Send):
-                for region in (step.source, step.target):
-                    if not 0 <= region.start < region.end <= schedule.count:
-                        raise ScheduleError(f"{schedule.name}: {name} has a region that is empty "
-                                            f"or not in the buffer")
-                if step.source.count != step.target.count:
-                    raise ScheduleError(f"{schedule.name}: {name} has regions of different sizes")
+                _check_regions(schedule, name, position, step)
+
+
+def _check_regions(schedule: Schedule, name: str, position: int, step: Send) -> None:
+    for member, region in ((position, step.source), (step.peer, step.target),
+                           (step.peer, step.addend)):
+        if region is None:
+            continue
+        if not 0 <= region.start < region.end <= schedule.size(member, region.buffer):
+            raise ScheduleError(f"{schedule.name}: {name} has a region that is empty or not in the "
+                                f"buffer")
+        if region.count != step.source.count:
+            raise ScheduleError(f"{schedule.name}: {name} has regions of different sizes")
+    if ((step.addend and step.addend != step.target and _overlap(step.addend, step.target))
+            or (step.peer == position and _overlap(step.source, step.target))):
+        raise ScheduleError(f"{schedule.name}: {name} has regions that overlap")
+    if step.target.buffer is Buffer.INPUT:
+        raise ScheduleError(f"{schedule.name}: {name} writes to an input")
+    if step.addend and not schedule.task.kind.reduces:
+        raise ScheduleError(f"{schedule.name}: {name} adds in a collective that does not")
+
+
+def _overlap(first: Region, second: Region) -> bool:
+    return first.buffer is second.buffer and first.start < second.end and second.start < first.end
 
 
 def _check_counters(schedule: Schedule) -> None:
@@ -90,30 +115,37 @@ def _check_counters(schedule: Schedule) -> None:
                 raise ScheduleError(
                     f"{schedule.name}: {schedule.describe(position, index)} waits for {wait.sends} "
                     f"arrivals at a counter that gets {len(arrivals)}")
-            senders = {sender for sender, _ in arrivals}
+            senders = {_channel(schedule, place) for place in arrivals}
             if len(senders) > 1 and wait.sends < len(arrivals):
-                first = next(place for place in arrivals if place[0] != arrivals[0][0])
+                first = next(place for place in arrivals if _channel(schedule, place)
+                             != _channel(schedule, arrivals[0]))
                 raise ScheduleError(
                     f"{schedule.name}: {schedule.describe(position, index)} waits for some of the "
                     f"arrivals at a counter that {schedule.describe(*arrivals[0])} shares with "
                     f"{schedule.describe(*first)}, and their order is open")
 
 
+def _channel(schedule: Schedule, place: _Place) -> _Channel:
+    step = schedule.lists[place[0]][place[1]]
+    assert isinstance(step, (Send, Signal))
+    return place[0], step.peer, step.rail
+
+
 class _Clocks:
     """Vector clocks of all steps."""
 
     def __init__(self, schedule: Schedule, order: list[_Place]) -> None:
-        #: Number of each pair (sender, receiver), and each step's number within its pair.
-        self.channels: dict[tuple[int, int], int] = {}
+        #: Number of each channel, and each step's number within its channel.
+        self.channels: dict[_Channel, int] = {}
         self.number: dict[_Place, int] = {}
-        sent: dict[tuple[int, int], int] = {}
+        #: Steps of each channel.
+        self.sent: dict[_Channel, int] = {}
         for position, index, step in schedule.steps():
             if isinstance(step, (Send, Signal)):
-                pair = (position, step.peer)
-                self.channels.setdefault(pair, len(self.channels))
-                self.number[position, index] = sent.get(pair, 0)
-                sent[pair] = sent.get(pair, 0) + 1
-        self.sent = sent
+                channel = (position, step.peer, step.rail)
+                self.channels.setdefault(channel, len(self.channels))
+                self.number[position, index] = self.sent.get(channel, 0)
+                self.sent[channel] = self.sent.get(channel, 0) + 1
         self._schedule = schedule
         width = len(self.channels) + schedule.members
         latest = [np.zeros(width, np.int32) for _ in schedule.lists]
@@ -123,65 +155,97 @@ class _Clocks:
             for wait in schedule.lists[position][index].waits:
                 arrivals = schedule.arrivals[position, wait.counter][:wait.sends]
                 for place in arrivals if wait.sends == len(arrivals) else arrivals[-1:]:
-                    pair = (place[0], position)
                     np.maximum(clock, self._start[place], out=clock)
-                    channel = self.channels[pair]
-                    clock[channel] = max(clock[channel], self.number[place] + 1)
+                    number = self.channels[self.channel(place)]
+                    clock[number] = max(clock[number], self.number[place] + 1)
             clock[len(self.channels) + position] = index + 1
             self._start[position, index] = latest[position] = clock
 
     def arrived(self, first: _Place, second: _Place) -> bool:
         """Whether ``first`` has arrived when ``second`` starts."""
-        channel = self.channels[self.pair(first)]
-        return bool(self._start[second][channel] > self.number[first])
+        number = self.channels[self.channel(first)]
+        return bool(self._start[second][number] > self.number[first])
 
     def begun(self, member: int, place: _Place) -> bool:
         """Whether the step at ``place`` starts after something sent by ``member``'s list."""
         return bool(self._start[place][len(self.channels) + member] > 0)
 
-    def received(self, place: _Place, sender: int) -> int:
-        """Arrivals from ``sender`` that are over when the step at ``place`` starts."""
-        channel = self.channels.get((sender, place[0]))
-        return 0 if channel is None else int(self._start[place][channel])
+    def received(self, place: _Place, channel: _Channel) -> int:
+        """Arrivals on ``channel`` that are over when the step at ``place`` starts."""
+        return int(self._start[place][self.channels[channel]])
 
-    def pair(self, place: _Place) -> tuple[int, int]:
-        """Sender and receiver of the step at ``place``."""
-        step = self._schedule.lists[place[0]][place[1]]
-        assert isinstance(step, (Send, Signal))
-        return place[0], step.peer
+    def channel(self, place: _Place) -> _Channel:
+        """That of the step at ``place``."""
+        return _channel(self._schedule, place)
 
 
 class _Segments:
-    """The buffer cut so that every region of the schedule is a run of whole segments."""
+    """The buffers of each member cut so that every region of the schedule is a run of whole
+    segments, which are numbered through all buffers of a member."""
 
     def __init__(self, schedule: Schedule) -> None:
-        cuts = {0, schedule.count}
-        sends = [step for _, _, step in schedule.steps() if isinstance(step, Send)]
-        for step in sends:
-            cuts |= {step.source.start, step.source.end, step.target.start, step.target.end}
-        for goals in schedule.goal:
-            for region, _ in goals:
-                cuts |= {region.start, region.end}
-        shifts = {(step.source.start, step.source.end, step.target.start - step.source.start)
-                  for step in sends if step.source != step.target}
-        while True:  # a cut in a source is one in its target, and the other way round
-            more = {cut + shift for start, end, shift in shifts
-                    for cut in cuts if start < cut < end}
-            more |= {cut - shift for start, end, shift in shifts
-                     for cut in cuts if start + shift < cut < end + shift}
-            if more <= cuts:
-                break
-            cuts |= more
-        self._cuts = sorted(cuts)
+        cuts: dict[_Bytes, set[int]] = {}
+        self._first: dict[_Bytes, int] = {}
+        self.counts = []
+        for member in range(schedule.members):
+            for buffer in Buffer:
+                cuts[member, buffer] = {0, schedule.size(member, buffer)}
+        #: Of each buffer the regions that data comes from, or goes to: (start, end, other buffer,
+        #: shift).
+        moves: dict[_Bytes, list[tuple[int, int, _Bytes, int]]] = {}
+        for position, _, step in schedule.steps():
+            if not isinstance(step, Send):
+                continue
+            source, target = (position, step.source.buffer), (step.peer, step.target.buffer)
+            cuts[source] |= {step.source.start, step.source.end}
+            cuts[target] |= {step.target.start, step.target.end}
+            _link(moves, source, target, step.source, step.target)
+            if step.addend:
+                addend = (step.peer, step.addend.buffer)
+                cuts[addend] |= {step.addend.start, step.addend.end}
+                _link(moves, addend, target, step.addend, step.target)
+        for member, goals in enumerate(schedule.task.goal):
+            entry = schedule.task.input(member)
+            cuts[member, entry.buffer] |= {entry.start, entry.end}
+            for goal in goals:
+                cuts[member, goal.region.buffer] |= {goal.region.start, goal.region.end}
+        # A cut in a source is one in its target, and the other way round.
+        fresh = [(place, cut) for place, known in cuts.items() for cut in known]
+        while fresh:
+            place, cut = fresh.pop()
+            for start, end, other, shift in moves.get(place, ()):
+                if start < cut < end and cut + shift not in cuts[other]:
+                    cuts[other].add(cut + shift)
+                    fresh.append((other, cut + shift))
+        self._cuts = {place: sorted(known) for place, known in cuts.items()}
+        for member in range(schedule.members):
+            number = 0
+            for buffer in Buffer:
+                self._first[member, buffer] = number
+                number += len(self._cuts[member, buffer]) - 1
+            self.counts.append(number)
 
-    def __len__(self) -> int:
-        return len(self._cuts) - 1
+    def of(self, member: int, region: Region) -> range:
+        """Segments of a region."""
+        place = (member, region.buffer)
+        cuts, first = self._cuts[place], self._first[place]
+        return range(first + bisect_left(cuts, region.start), first + bisect_left(cuts, region.end))
 
-    def of(self, start: int, end: int) -> range:
-        return range(bisect_left(self._cuts, start), bisect_left(self._cuts, end))
+    def region(self, member: int, segment: int) -> Region:
+        """The elements of a segment."""
+        buffer = max((buffer for buffer in Buffer if self._first[member, buffer] <= segment),
+                     key=lambda buffer: (self._first[member, buffer],
+                                         len(self._cuts[member, buffer])))
+        cuts, place = self._cuts[member, buffer], segment - self._first[member, buffer]
+        return Region(cuts[place], cuts[place + 1] - cuts[place], buffer)
 
-    def name(self, segment: int) -> str:
-        return f"[{self._cuts[segment]}:{self._cuts[segment + 1]}]"
+
+def _link(moves: dict[_Bytes, list[tuple[int, int, _Bytes, int]]], first: _Bytes, second: _Bytes,
+          source: Region, target: Region) -> None:
+    shift = target.start - source.start
+    if first != second or shift:
+        moves.setdefault(first, []).append((source.start, source.end, second, shift))
+        moves.setdefault(second, []).append((target.start, target.end, first, -shift))
 
 
 def _check_ready(schedule: Schedule, clocks: _Clocks) -> None:
@@ -194,67 +258,121 @@ def _check_ready(schedule: Schedule, clocks: _Clocks) -> None:
 
 def _check_races(schedule: Schedule, order: list[_Place], clocks: _Clocks,
                  segments: _Segments) -> None:
-    # Accesses of each (member, segment), in one order that can happen: place of the step, and
-    # whether it writes.
-    accesses: dict[tuple[int, int], list[tuple[_Place, bool]]] = {}
+    # Accesses of each (member, segment), in one order that can happen: place of the step, whether
+    # it writes, and whether it is the arrival that does it, at the target.
+    accesses: dict[tuple[int, int], list[tuple[_Place, bool, bool]]] = {}
     turn = {place: number for number, place in enumerate(order)}
     for position, index in order:
         step = schedule.lists[position][index]
         if isinstance(step, Send):
-            for segment in segments.of(step.source.start, step.source.end):
-                accesses.setdefault((position, segment), []).append(((position, index), False))
-            for segment in segments.of(step.target.start, step.target.end):
-                accesses.setdefault((step.peer, segment), []).append(((position, index), True))
+            for member, region, writes, remote in (
+                    (position, step.source, False, False), (step.peer, step.addend, False, True),
+                    (step.peer, step.target, True, True)):
+                if region is None or (region == step.target and not writes and remote):
+                    continue
+                for segment in segments.of(member, region):
+                    accesses.setdefault((member, segment), []).append(
+                        ((position, index), writes, remote))
     races = [(first, second, key) for key, found in accesses.items()
-             for number, (second, second_writes) in enumerate(found)
-             for first, first_writes in found[:number]
-             if (first_writes or second_writes)
-             # Writes of one sender to one receiver arrive in order.
-             and not (first_writes and second_writes and first[0] == second[0])
+             for number, (second, second_writes, second_remote) in enumerate(found)
+             for first, first_writes, first_remote in found[:number]
+             if (first_writes or second_writes) and first != second
+             # What one sender's packets do at one receiver is done in their order.
+             and not (first_remote and second_remote
+                      and clocks.channel(first) == clocks.channel(second))
              and not clocks.arrived(first, second) and not clocks.arrived(second, first)]
     if races:  # one missing wait lets many steps race: name the earliest
         first, second, (member, segment) = min(races, key=lambda race: turn[race[1]])
         raise ScheduleError(f"{schedule.name}: {schedule.describe(*first)} and "
-                            f"{schedule.describe(*second)} race for {segments.name(segment)} of "
-                            f"member {member}")
+                            f"{schedule.describe(*second)} race for "
+                            f"{segments.region(member, segment)} of member {member}")
+
+
+#: What a segment holds: of each start in the members' inputs, whose contributions from there on, as
+#: a bitmap; ``None`` for nothing that anybody knows.
+_Held = dict[int, int]
 
 
 def _check_goal(schedule: Schedule, order: list[_Place], segments: _Segments) -> None:
-    # Contributions in each member's segments, as bitmaps.
-    held = [[1 << member] * len(segments) for member in range(schedule.members)]
+    held: list[list[_Held | None]] = [[None] * count for count in segments.counts]
+    for member in range(schedule.members):
+        entry = schedule.task.input(member)
+        for segment in segments.of(member, entry):
+            start = segments.region(member, segment).start - entry.start
+            held[member][segment] = {start: 1 << member}
     for position, index in order:
         step: Step = schedule.lists[position][index]
         if not isinstance(step, Send):
             continue
-        for source, target in zip(segments.of(step.source.start, step.source.end),
-                                  segments.of(step.target.start, step.target.end), strict=True):
-            new, old = held[position][source], held[step.peer][target]
-            if step.reduce and new & old:
+        sources = segments.of(position, step.source)
+        targets = segments.of(step.peer, step.target)
+        addends = segments.of(step.peer, step.addend) if step.addend else targets
+        for source, target, addend in zip(sources, targets, addends, strict=True):
+            value = held[position][source]
+            other = held[step.peer][addend] if step.addend else {}
+            if value is None or other is None:
+                owner, empty = (position, source) if value is None else (step.peer, addend)
                 raise ScheduleError(
-                    f"{schedule.name}: {schedule.describe(position, index)} adds the contributions "
-                    f"of {_members(new & old)} to {segments.name(target)} a second time")
-            held[step.peer][target] = new | old if step.reduce else new
-    for member, goals in enumerate(schedule.goal):
-        for region, wanted in goals:
-            mask = sum(1 << contributor for contributor in wanted)
-            for segment in segments.of(region.start, region.end):
-                if held[member][segment] != mask:
-                    raise ScheduleError(
-                        f"{schedule.name}: {segments.name(segment)} of member {member} ends with "
-                        f"the contributions of {_members(held[member][segment])} instead of "
-                        f"{_members(mask)}")
+                    f"{schedule.name}: {schedule.describe(position, index)} takes what nobody has "
+                    f"written to {segments.region(owner, empty)} of member {owner}")
+            held[step.peer][target] = _joined(schedule, (position, index), value, other)
+    for member, goals in enumerate(schedule.task.goal):
+        for goal in goals:
+            _check_held(schedule, member, goal, held[member], segments)
+
+
+def _joined(schedule: Schedule, place: _Place, value: _Held, other: _Held) -> _Held:
+    """The sum of what two segments hold."""
+    if not other:
+        return value
+    joined = dict(other)
+    for start, members in value.items():
+        if twice := members & joined.get(start, 0):
+            raise ScheduleError(f"{schedule.name}: {schedule.describe(*place)} adds the "
+                                f"contributions of {_members(twice)} a second time")
+        joined[start] = joined.get(start, 0) | members
+    return joined
+
+
+def _check_held(schedule: Schedule, member: int, goal: Goal, held: list[_Held | None],
+                segments: _Segments) -> None:
+    wanted: _Held = {}
+    for contributor, start in goal.terms:
+        wanted[start] = wanted.get(start, 0) | 1 << contributor
+    for segment in segments.of(member, goal.region):
+        region = segments.region(member, segment)
+        shift = region.start - goal.region.start
+        if held[segment] != {start + shift: members for start, members in wanted.items()}:
+            raise ScheduleError(
+                f"{schedule.name}: {region} of member {member} ends with the contributions of "
+                f"{_terms(held[segment])} instead of "
+                f"{_terms({start + shift: members for start, members in wanted.items()})}")
 
 
 def _check_done(schedule: Schedule, clocks: _Clocks) -> None:
-    for (sender, receiver), sent in clocks.sent.items():
-        end = (receiver, len(schedule.lists[receiver]) - 1)
-        received = clocks.received(end, sender)
+    ends = [(member, len(steps) - 1) for member, steps in enumerate(schedule.lists)]
+    for channel, sent in clocks.sent.items():
+        end = ends[channel[1]]
+        received = clocks.received(end, channel)
         if received < sent:
             late = next(place for place, number in clocks.number.items()
-                        if number == received and clocks.pair(place) == (sender, receiver))
+                        if number == received and clocks.channel(place) == channel)
             raise ScheduleError(f"{schedule.name}: {schedule.describe(*end)} does not wait for "
                                 f"{schedule.describe(*late)}")
+    if schedule.task.kind is Collective.BARRIER:
+        for end in ends:
+            for member in range(schedule.members):
+                if not clocks.begun(member, end):
+                    raise ScheduleError(f"{schedule.name}: {schedule.describe(*end)} does not wait "
+                                        f"for member {member}")
 
 
 def _members(mask: int) -> str:
     return ", ".join(str(bit) for bit in range(mask.bit_length()) if mask >> bit & 1) or "nobody"
+
+
+def _terms(held: _Held | None) -> str:
+    if not held:
+        return "nobody"
+    return " and ".join(f"{_members(members)} from {start} on"
+                        for start, members in sorted(held.items()))

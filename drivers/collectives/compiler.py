@@ -14,20 +14,25 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from drivers.commands import Command, packet_count
-from drivers.dtypes import ElementType
-from hdl.layouts import Op
+from drivers.dtypes import DTYPES, ElementType
+from hdl.layouts import DType, Op, ReduceOp
 
 from .schedule import Schedule, Send, Signal, Step, Wait
+from .task import Buffer, Region
 
 __all__ = ["CompiledSchedule", "Placement", "compile_schedule"]
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a member is: its node, and the offset of its buffer in that card's memory."""
+    """Where a member is: its node, and the offsets of its buffers in that card's memory."""
 
     node: int
-    address: int
+    buffers: Mapping[Buffer, int]
+
+    def address(self, region: Region, item_size: int) -> int:
+        """Offset of a region's first byte."""
+        return self.buffers[region.buffer] + region.start * item_size
 
 
 @dataclass(frozen=True)
@@ -38,10 +43,11 @@ class CompiledSchedule:
     packets: Mapping[tuple[int, str], int]
 
 
-def compile_schedule(schedule: Schedule, placements: Sequence[Placement], dtype: ElementType, *,
-                     mtu: int, counters: Mapping[tuple[int, str], tuple[int, int]]
-                     ) -> CompiledSchedule:
-    """Compile ``schedule``.
+def compile_schedule(schedule: Schedule, placements: Sequence[Placement],
+                     dtype: ElementType | None, *, mtu: int,
+                     counters: Mapping[tuple[int, str], tuple[int, int]],
+                     redop: ReduceOp = ReduceOp.SUM) -> CompiledSchedule:
+    """Compile ``schedule``; ``dtype`` is ``None`` if it moves nothing.
 
     Parameters
     ----------
@@ -53,6 +59,7 @@ def compile_schedule(schedule: Schedule, placements: Sequence[Placement], dtype:
         Of each (member, counter name) in ``schedule.arrivals``: number of the counter on that
         member's card, and its total before the collective.
     """
+    dtype = dtype or DTYPES["u8"]
     # Running packet totals of each counter's arrivals.
     totals = {key: list(accumulate(
         _packets(schedule.lists[position][index], placements, dtype, mtu)
@@ -72,7 +79,7 @@ def compile_schedule(schedule: Schedule, placements: Sequence[Placement], dtype:
             passed.update((wait.counter, max(wait.sends, passed.get(wait.counter, 0)))
                           for wait in step.waits)
             commands += [Command(op=Op.NOP, wait=wait) for wait in waits[:-1]]
-            commands.append(_command(step, position, placements, dtype, counters,
+            commands.append(_command(step, position, placements, dtype, redop, counters,
                                      waits[-1] if waits else None))
         lists.append(tuple(commands))
     return CompiledSchedule(tuple(lists), {key: total[-1] for key, total in totals.items()})
@@ -81,23 +88,25 @@ def compile_schedule(schedule: Schedule, placements: Sequence[Placement], dtype:
 def _packets(step: Step, placements: Sequence[Placement], dtype: ElementType, mtu: int) -> int:
     if not isinstance(step, Send):
         return 1
-    address = placements[step.peer].address + step.target.start * dtype.size
+    address = placements[step.peer].address(step.target, dtype.size)
     return packet_count(address, step.target.count * dtype.size, mtu)
 
 
 def _command(step: Step, position: int, placements: Sequence[Placement], dtype: ElementType,
-             counters: Mapping[tuple[int, str], tuple[int, int]],
+             redop: ReduceOp, counters: Mapping[tuple[int, str], tuple[int, int]],
              wait: tuple[int, int] | None) -> Command:
     if isinstance(step, Send):
-        assert dtype.code is not None
         peer = placements[step.peer]
-        return Command(op=Op.REDUCE if step.reduce else Op.WRITE, wait=wait,
-                       source=placements[position].address + step.source.start * dtype.size,
-                       node=peer.node, address=peer.address + step.target.start * dtype.size,
-                       length=step.source.count * dtype.size, dtype=dtype.code,
+        return Command(op=Op.REDUCE if step.addend else Op.WRITE, wait=wait, rail=step.rail,
+                       source=placements[position].address(step.source, dtype.size),
+                       node=peer.node, address=peer.address(step.target, dtype.size),
+                       length=step.source.count * dtype.size, dtype=dtype.code or DType.F32,
+                       redop=redop,
+                       addend=(None if step.addend in (None, step.target)
+                               else peer.address(step.addend, dtype.size)),
                        target_counter=counters[step.peer, step.notify][0])
     if isinstance(step, Signal):
-        return Command(op=Op.WRITE, wait=wait, node=placements[step.peer].node,
-                       address=placements[step.peer].address,
-                       target_counter=counters[step.peer, step.notify][0])
+        peer = placements[step.peer]
+        return Command(op=Op.WRITE, wait=wait, node=peer.node, address=peer.buffers[Buffer.OUTPUT],
+                       rail=step.rail, target_counter=counters[step.peer, step.notify][0])
     return Command(op=Op.FENCE, wait=wait, signal=True)

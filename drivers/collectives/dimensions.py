@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .program import Kind, Move, Program, Slice
-from .schedule import Region
+from .task import Region
 
 __all__ = ["counters_of", "dimension_allreduce", "moves_of", "slices_of"]
 

@@ -23,7 +23,8 @@ from math import prod
 
 import numpy as np
 
-from .schedule import Done, Region, Schedule, Send, Signal, Step, Wait
+from .schedule import Done, Schedule, Send, Signal, Step, Wait
+from .task import Collective, Region, Task
 
 __all__ = ["Kind", "Move", "Program", "Slice"]
 
@@ -226,13 +227,13 @@ class Program:
                 else:
                     region = Region(int(starts[member]), int(counts[member]))
                     step = Send(peer=peer, source=region, target=region, waits=after,
-                                notify=str(move.counter), reduce=move.kind is Kind.REDUCE)
+                                notify=str(move.counter),
+                                addend=region if move.kind is Kind.REDUCE else None)
                 lists[member].append(step)
         for member, steps in enumerate(lists):
             steps.append(Done(waits=waits(self.last, member)))
-        everyone = ((Region(0, self.count), frozenset(range(self.members))),)
-        return Schedule(self.name, self.count, tuple(map(tuple, lists)),
-                        (everyone,) * self.members)
+        task = Task(Collective.ALLREDUCE, self.members, (self.count,), in_place=True)
+        return Schedule(self.name, task, tuple(map(tuple, lists)), (0,) * self.members)
 
 
 def _split(starts: np.ndarray, counts: np.ndarray, parts: int,

@@ -11,13 +11,14 @@ from hdl.compute.reduce import add
 
 from .program import Program
 from .schedule import Schedule, Send
+from .task import Buffer, Region
 
 __all__ = ["reference"]
 
 
 def reference(schedule: Schedule | Program, inputs: Sequence[np.ndarray],
               dtype: str | ElementType) -> list[np.ndarray]:
-    """Return each member's buffer after ``schedule`` has run on ``inputs``.
+    """Return each member's output after ``schedule`` has run on ``inputs``, both flat.
 
     Sums depend on their order; every order that the schedule allows gives the same bits, or the
     checker would have refused it.
@@ -27,15 +28,22 @@ def reference(schedule: Schedule | Program, inputs: Sequence[np.ndarray],
         raise ValueError(f"nothing adds elements of type {kind}")
     if isinstance(schedule, Program):
         schedule = schedule.expand()
-    bits = np.dtype(f"u{kind.size}")
-    buffers = [np.array(values, kind.numpy).reshape(-1).view(bits) for values in inputs]
+    bits, task = np.dtype(f"u{kind.size}"), schedule.task
+    memory = {(member, buffer): np.zeros(schedule.size(member, buffer), bits)
+              for member in range(schedule.members) for buffer in Buffer}
+
+    def of(member: int, region: Region) -> np.ndarray:
+        return memory[member, region.buffer][region.start:region.end]
+
+    for member, values in enumerate(inputs):
+        of(member, task.input(member))[:] = np.asarray(values, kind.numpy).reshape(-1).view(bits)
     order, _ = schedule.run_order()
     for position, index in order:
         step = schedule.lists[position][index]
-        if not isinstance(step, Send):
-            continue
-        values = buffers[position][step.source.start:step.source.end]
-        target = buffers[step.peer][step.target.start:step.target.end]
-        target[:] = add(target, values, kind.code) if step.reduce else values
-    return [buffer.view(kind.numpy).reshape(np.shape(values))
-            for buffer, values in zip(buffers, inputs, strict=True)]
+        if isinstance(step, Send):
+            values = of(position, step.source)
+            if step.addend:
+                values = add(of(step.peer, step.addend), values, kind.code)
+            of(step.peer, step.target)[:] = values
+    return [of(member, task.output(member)).view(kind.numpy).copy()
+            for member in range(schedule.members)]

@@ -1,9 +1,9 @@
 """Schedules: what every member of a group does, as typed steps.
 
-A schedule names members by *position* in the group and bytes by elements of one buffer that each
-member has; cards, addresses, counter numbers and packet totals come with compilation. A member's
-steps form one list that runs in order: a step starts when those before it have started and its
-waits are over. It need not wait for those before it to *end*; :class:`Done` does.
+A schedule names members by their rank in the group and bytes by elements of the members' buffers;
+cards, addresses, counter numbers and packet totals come with compilation. A member's steps form one
+list that runs in order: a step starts when those before it have started and its waits are over. It
+need not wait for those before it to *end*; :class:`Done` does.
 
 Waits count arrivals: ``Wait("data", 3)`` ends when the first three steps that notify this member's
 counter ``"data"`` have arrived, payload in memory. With several senders only "all of them" has a
@@ -13,37 +13,12 @@ meaning.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
+from .task import Buffer, Region, Task
+
 __all__ = ["Done", "Region", "Schedule", "Send", "Signal", "Step", "Wait"]
-
-
-@dataclass(frozen=True)
-class Region:
-    """``count`` elements of a member's buffer, from ``start`` on."""
-
-    start: int
-    count: int
-
-    @property
-    def end(self) -> int:
-        return self.start + self.count
-
-    def split(self, parts: int, granule: int = 1) -> list[Region]:
-        """Cut into ``parts`` consecutive regions whose sizes are as equal as whole granules allow;
-        some may be empty, and the last one takes what is no whole granule."""
-        granules, rest = divmod(self.count, granule)
-        base, more = divmod(granules, parts)
-        regions, start = [], self.start
-        for part in range(parts):
-            count = (base + (part < more)) * granule + (rest if part == parts - 1 else 0)
-            regions.append(Region(start, count))
-            start += count
-        return regions
-
-    def __str__(self) -> str:
-        return f"[{self.start}:{self.end}]"
 
 
 @dataclass(frozen=True)
@@ -69,18 +44,27 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Send(Step):
-    """Write ``source`` of the own buffer to ``target`` of the peer's, or add it there if
-    ``reduce``; then count an arrival at the peer's counter ``notify``."""
+    """Write ``source`` of the own buffers to ``target`` of the peer's, who may be the member
+    itself; then count an arrival at the peer's counter ``notify``.
+
+    With an ``addend``, a region of the peer's buffers, what is written is its sum with ``source``;
+    it may be ``target`` itself. ``rail`` is the rail that sends and receives.
+    """
 
     peer: int
     source: Region
     target: Region
     notify: str
-    reduce: bool = False
+    addend: Region | None = None
+    rail: int = 0
 
     def __str__(self) -> str:
-        verb = "reduce" if self.reduce else "write"
-        return f"{verb} {self.source} to {self.target} of {self.peer}{self._after()}"
+        verb = f"write {self.source}"
+        if self.addend == self.target:
+            verb = f"add {self.source}"
+        elif self.addend:
+            verb = f"write {self.source} + {self.addend}"
+        return f"{verb} to {self.target} of {self.peer}{self._after()}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +73,7 @@ class Signal(Step):
 
     peer: int
     notify: str
+    rail: int = 0
 
     def __str__(self) -> str:
         return f"signal {self.notify} of {self.peer}{self._after()}"
@@ -110,22 +95,28 @@ class Schedule:
     ----------
     name : str
         For messages.
-    count : int
-        Elements of each member's buffer.
+    task : Task
+        What it is to do.
     lists : tuple
         Steps of each member; the last step of each is :class:`Done`.
-    goal : tuple
-        Of each member: regions and whose contributions they hold at the end, each exactly once.
+    scratch : tuple of int
+        Elements of scratch that each member needs.
     """
 
     name: str
-    count: int
+    task: Task
     lists: tuple[tuple[Step, ...], ...]
-    goal: tuple[tuple[tuple[Region, frozenset[int]], ...], ...] = field(repr=False)
+    scratch: tuple[int, ...]
 
     @property
     def members(self) -> int:
         return len(self.lists)
+
+    def size(self, member: int, buffer: Buffer) -> int:
+        """Elements of one of a member's buffers: 0 if it has none."""
+        if buffer is Buffer.SCRATCH:
+            return self.scratch[member]
+        return self.task.size(member, buffer)
 
     def describe(self, position: int, index: int) -> str:
         """Name a step for messages."""

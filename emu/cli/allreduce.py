@@ -8,7 +8,7 @@ import click
 import numpy as np
 
 from drivers.dtypes import DTYPES
-from drivers.supernode import ALGORITHMS
+from drivers.group import algorithm_names
 from emu.oracle import allreduce_sum
 
 from .checkpoints import checkpoint_options
@@ -41,7 +41,7 @@ SUMS = ("f32", "bf16")
 def allreduce(size: int, dtype: str, algorithm: str, **options: Any) -> Plan:
     """Sum an array over all cards; every card ends with the result."""
     choose("--dtype", dtype, SUMS)
-    choose("--algorithm", algorithm, ALGORITHMS)
+    choose("--algorithm", algorithm, algorithm_names())
     count = elements(size, dtype)
     setup = Machine(**options)
 

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from drivers.dtypes import DTYPES
-from drivers.supernode import ALGORITHMS
+from drivers.group import algorithm_names
 
 from .allreduce import SUMS, bus_factor, sum_once
 from .errors import Failure
@@ -38,14 +38,14 @@ _COLUMNS = ("size (B)", "count (elements)", "type", "redop", "time (us)", "algbw
 @click.option("--dtype", default="f32", show_default=True, metavar=f"{{{','.join(SUMS)}}}",
               help="Type of the elements.")
 @click.option("--algorithm", default="auto", show_default=True,
-              metavar=f"{{{','.join(ALGORITHMS)}}}", help="How the collective is formed.")
+              metavar=f"{{{','.join(algorithm_names())}}}", help="How the collective is formed.")
 @machine_options()
 def bench(collective: str, minbytes: int, maxbytes: int, stepfactor: int, dtype: str,
           algorithm: str, **options: Any) -> None:
     """Time a collective over a range of sizes, in nccl-tests' columns: allreduce."""
     choose("COLLECTIVE", collective, COLLECTIVES)
     choose("--dtype", dtype, SUMS)
-    choose("--algorithm", algorithm, ALGORITHMS)
+    choose("--algorithm", algorithm, algorithm_names())
     setup = Machine(**options)
     counts = _counts(minbytes, maxbytes, stepfactor, DTYPES[dtype].size)
     rows: list[dict[str, Any]] = []

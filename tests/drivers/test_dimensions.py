@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from drivers.collectives import (
+    Buffer,
     Kind,
     NoShapeError,
     Program,
@@ -217,7 +218,8 @@ def test_packed_lists_are_those_of_the_compiler_of_schedules(dims, count):
                                before=before)
     schedule = made.expand()
     wanted = compile_schedule(
-        schedule, [Placement(*place) for place in zip(nodes, addresses, strict=True)], F32, mtu=256,
+        schedule, [Placement(node, {Buffer.OUTPUT: address})
+                   for node, address in zip(nodes, addresses, strict=True)], F32, mtu=256,
         counters={(member, name): (int(counters[member, int(name)]), int(before[member, int(name)]))
                   for member, name in schedule.arrivals})
     for packed, commands in zip(compiled.lists, wanted.lists, strict=True):

@@ -196,8 +196,9 @@ class Device:
         self._signals = 0
         self._operations: dict[int, Operation] = {}
         self._next_tag = 0
-        #: Of each tag under way: queue and its tail after the last command so far.
-        self._tails: dict[int, tuple[_Queue, int]] = {}
+        #: Of each tag under way, and each of the two queues that it was posted to: the queue's tail
+        #: after its last command so far. The second is whether it is the direct queue.
+        self._tails: dict[tuple[int, bool], int] = {}
         self._waited = 0
         self._deadline = deadline
 
@@ -285,7 +286,7 @@ class Device:
                 self.write(self._registers.direct.at(word), value)
             self._signals += signals
             queue.tail = queue.tail + 1 & TOTAL_MASK
-            self._tails[staged.tag] = (queue, queue.tail)
+            self._tails[staged.tag, True] = queue.tail
             if not staged.left:
                 queue.waiting.popleft()
 
@@ -305,7 +306,7 @@ class Device:
             batch.append(rows)
             room -= len(rows)
             queue.tail = queue.tail + len(rows) & TOTAL_MASK
-            self._tails[staged.tag] = (queue, queue.tail)
+            self._tails[staged.tag, False] = queue.tail
             if staged.left:
                 break
             queue.waiting.popleft()
@@ -329,6 +330,11 @@ class Device:
         return [(queue, offset) for queue, offset in (
             (self._lists, self._registers.queue_head.at(LIST_QUEUE)),
             (self._direct, self._registers.direct_taken.at())) if queue.waiting]
+
+    @property
+    def window(self) -> int:
+        """Direct commands that could be posted now."""
+        return 0 if self._direct.waiting else self._direct.room
 
     def fits(self) -> bool:
         """Whether all that is staged could be posted now."""
@@ -375,15 +381,18 @@ class Device:
         self._signals = max(0, self._signals - 1)  # failed commands report unasked
         operation.pending[self.rank] -= 1
         if operation.pending[self.rank] == 0 and record.ok:
-            # The last command of a list ends after all before it were fetched.
-            queue, tail = self._tails[record.tag]
-            queue.taken(tail)
+            # The last command of a list ends after all before it were fetched, and after what was
+            # posted apart from it, which the peers of the list wait for.
+            for queue, direct in ((self._lists, False), (self._direct, True)):
+                if (tail := self._tails.get((record.tag, direct))) is not None:
+                    queue.taken(tail)
 
     def forget(self, operation: Operation) -> None:
         """Drop an operation that has ended: its tag may be used again."""
         for tag in self.tags(operation):
             del self._operations[tag]
-            self._tails.pop(tag, None)
+            self._tails.pop((tag, False), None)
+            self._tails.pop((tag, True), None)
 
     def abandon(self, operation: Operation) -> None:
         """Drop what a failed operation has not posted. Its tag stays taken, since commands under
@@ -404,8 +413,7 @@ class Device:
                 for queue in (self._lists, self._direct)],
             "consumed": self.consumed, "signals": self._signals, "next_tag": self._next_tag,
             "operations": [[tag, number(owner)] for tag, owner in self._operations.items()],
-            "tails": [[tag, queue is self._direct, tail]
-                      for tag, (queue, tail) in self._tails.items()],
+            "tails": [[tag, direct, tail] for (tag, direct), tail in self._tails.items()],
             "waited": self._waited, "recent": [raw.hex() for raw in self._recent]}
 
     def take_state(self, state: Mapping[str, Any], operations: Sequence[Operation]) -> None:
@@ -422,7 +430,7 @@ class Device:
         self.consumed, self._signals = state["consumed"], state["signals"]
         self._next_tag = state["next_tag"]
         self._operations = {tag: operations[owner] for tag, owner in state["operations"]}
-        self._tails = {tag: (queues[direct], tail) for tag, direct, tail in state["tails"]}
+        self._tails = {(tag, direct): tail for tag, direct, tail in state["tails"]}
         self._waited = state["waited"]
         self._recent.extend(bytes.fromhex(raw) for raw in state["recent"])
 

@@ -37,7 +37,7 @@ from .collectives import (
     dimension_shape,
     proved_schedule,
 )
-from .device import LIST_QUEUE, Operation
+from .device import DIRECT, LIST_QUEUE, Operation
 from .dtypes import DTYPES, ElementType
 from .handle import Handle
 from .lease import Lease
@@ -333,8 +333,12 @@ class Group:
                                     mtu=supernode.params.nic.mtu, counters=counters)
         for (position, name), packets in compiled.packets.items():
             devices[self.cards[position]].counters.expect(counters[position, name][0], packets)
-        for card, commands in zip(self.cards, compiled.lists, strict=True):
-            devices[card].stage(operation, LIST_QUEUE, commands)
+        for card, commands, openings in zip(self.cards, compiled.lists, compiled.openings,
+                                            strict=True):
+            # What tells the peers that they may begin need not wait for the list to be fetched.
+            apart = min(openings, devices[card].window)
+            devices[card].stage(operation, DIRECT, commands[:apart])
+            devices[card].stage(operation, LIST_QUEUE, commands[apart:])
         return lease
 
     def _stage_program(self, operation: Operation, program: Program,

@@ -133,22 +133,24 @@ class Builder:
 
     # --- the end
 
-    def schedule(self, name: str) -> Schedule:
-        """The schedule so far."""
+    def schedule(self, name: str, *, singly: bool = False) -> Schedule:
+        """The schedule so far. With ``singly`` a member waits for the word of each peer before it
+        first touches its buffers, for a counter per peer, and else for that of all of them before
+        it touches any."""
         lists = [list(steps) for steps in self._lists]
         arrivals = dict(self._arrivals)
         # Members that touch each other's buffers unheard: the owner says first that it is there,
         # to those first who need it first.
         ready: list[list[Step]] = [[] for _ in lists]
-        for member, peer in sorted(self._touched, key=lambda pair: self._touched[pair]):
-            ready[peer].append(Signal(peer=member, notify=_READY))
-            arrivals[member, _READY] = arrivals.get((member, _READY), 0) + 1
-        first: dict[int, int] = {}
-        for (member, _), place in self._touched.items():
-            first[member] = min(place, first.get(member, place))
-        for member, place in first.items():
+        first: dict[tuple[int, str], int] = {}
+        for (member, peer), place in sorted(self._touched.items(), key=lambda item: item[1]):
+            counter = f"ready {peer}" if singly else "ready"
+            ready[peer].append(Signal(peer=member, notify=counter))
+            arrivals[member, counter] = arrivals.get((member, counter), 0) + 1
+            first.setdefault((member, counter), place)
+        for (member, counter), place in first.items():
             step = lists[member][place]
-            wait = Wait(_READY, arrivals[member, _READY])
+            wait = Wait(counter, arrivals[member, counter])
             lists[member][place] = replace(step, waits=(wait, *step.waits))
         lists = [signals + steps for signals, steps in zip(ready, lists, strict=True)]
         for member, steps in enumerate(lists):
@@ -179,8 +181,4 @@ class Builder:
             latest[arrival.counter] = max(latest.get(arrival.counter, 0), arrival.number)
             self._heard |= {(member, sender) for sender in self._senders[member, arrival.counter]}
         return tuple(Wait(counter, number) for counter, number in latest.items())
-
-
-#: Counter of a member's word that its list has begun.
-_READY = "ready"
 

@@ -17,8 +17,10 @@ Checked in this order, and refused with the steps named:
 Time is a partial order, kept as vector clocks: a step starts after the steps before it in its list
 and after the arrivals it waits for; an arrival comes after the start of its step. Arrivals from one
 member at another on one rail, a *channel*, come in the order of the sender's list, on deterministic
-routes; other arrivals have no order. The clock of a step says, for each channel, how many arrivals
-are over when it starts, and, for each member, how far its list had begun.
+routes; other arrivals have no order. A rail reads its memory in the order of the list, so that what
+a step gives away has been read once any later step of the list on that rail has arrived anywhere.
+The clock of a step says, for each channel, how many arrivals are over when it starts, and, for each
+member, how far its list had begun and, rail by rail, up to where it has been read.
 """
 
 from __future__ import annotations
@@ -147,7 +149,10 @@ class _Clocks:
                 self.number[position, index] = self.sent.get(channel, 0)
                 self.sent[channel] = self.sent.get(channel, 0) + 1
         self._schedule = schedule
-        width = len(self.channels) + schedule.members
+        #: Each rail of each member that sends, after the channels and the members.
+        self._rails = {rail: len(self.channels) + schedule.members + number for number, rail in
+                       enumerate(dict.fromkeys((sender, rail) for sender, _, rail in self.sent))}
+        width = len(self.channels) + schedule.members + len(self._rails)
         latest = [np.zeros(width, np.int32) for _ in schedule.lists]
         self._start: dict[_Place, np.ndarray] = {}
         for position, index in order:
@@ -158,6 +163,8 @@ class _Clocks:
                     np.maximum(clock, self._start[place], out=clock)
                     number = self.channels[self.channel(place)]
                     clock[number] = max(clock[number], self.number[place] + 1)
+                    rail = self._rail(place)
+                    clock[rail] = max(clock[rail], place[1] + 1)
             clock[len(self.channels) + position] = index + 1
             self._start[position, index] = latest[position] = clock
 
@@ -165,6 +172,18 @@ class _Clocks:
         """Whether ``first`` has arrived when ``second`` starts."""
         number = self.channels[self.channel(first)]
         return bool(self._start[second][number] > self.number[first])
+
+    def read(self, first: _Place, second: _Place) -> bool:
+        """Whether what ``first`` gives away has been read when ``second`` starts."""
+        return bool(self._start[second][self._rail(first)] > first[1])
+
+    def follows(self, first: _Place, second: _Place) -> bool:
+        """Whether ``second`` comes after ``first`` in a list, or is it, on one rail."""
+        return self._rail(first) == self._rail(second) and first[1] <= second[1]
+
+    def _rail(self, place: _Place) -> int:
+        sender, _, rail = self.channel(place)
+        return self._rails[sender, rail]
 
     def begun(self, member: int, place: _Place) -> bool:
         """Whether the step at ``place`` starts after something sent by ``member``'s list."""
@@ -273,14 +292,21 @@ def _check_races(schedule: Schedule, order: list[_Place], clocks: _Clocks,
                 for segment in segments.of(member, region):
                     accesses.setdefault((member, segment), []).append(
                         ((position, index), writes, remote))
+    def over(first: _Place, remote: bool, second: _Place) -> bool:
+        """Whether an access of ``first`` is over when ``second`` starts."""
+        return clocks.arrived(first, second) if remote else clocks.read(first, second)
+
     races = [(first, second, key) for key, found in accesses.items()
              for number, (second, second_writes, second_remote) in enumerate(found)
              for first, first_writes, first_remote in found[:number]
              if (first_writes or second_writes) and first != second
-             # What one sender's packets do at one receiver is done in their order.
+             # What one sender's packets do at one receiver is done in their order, and after what
+             # they bring, and all before it, has been read.
              and not (first_remote and second_remote
                       and clocks.channel(first) == clocks.channel(second))
-             and not clocks.arrived(first, second) and not clocks.arrived(second, first)]
+             and not (second_remote and not first_remote and clocks.follows(first, second))
+             and not (first_remote and not second_remote and clocks.follows(second, first))
+             and not over(first, first_remote, second) and not over(second, second_remote, first)]
     if races:  # one missing wait lets many steps race: name the earliest
         first, second, (member, segment) = min(races, key=lambda race: turn[race[1]])
         raise ScheduleError(f"{schedule.name}: {schedule.describe(*first)} and "

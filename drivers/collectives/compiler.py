@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, takewhile
 
 from drivers.commands import Command, packet_count
 from drivers.dtypes import DTYPES, ElementType
@@ -37,9 +37,14 @@ class Placement:
 
 @dataclass(frozen=True)
 class CompiledSchedule:
-    """Command list of each member, and packets that each (member, counter) receives in all."""
+    """Command list of each member, and packets that each (member, counter) receives in all.
+
+    The first ``openings`` commands of a list only say that the member has begun. They may be posted
+    apart from the others, at the same instant: nothing is in the order of the list with them.
+    """
 
     lists: tuple[tuple[Command, ...], ...]
+    openings: tuple[int, ...]
     packets: Mapping[tuple[int, str], int]
 
 
@@ -82,7 +87,13 @@ def compile_schedule(schedule: Schedule, placements: Sequence[Placement],
             commands.append(_command(step, position, placements, dtype, redop, counters,
                                      waits[-1] if waits else None))
         lists.append(tuple(commands))
-    return CompiledSchedule(tuple(lists), {key: total[-1] for key, total in totals.items()})
+    openings = tuple(len(list(takewhile(_opens, steps))) for steps in schedule.lists)
+    return CompiledSchedule(tuple(lists), openings,
+                            {key: total[-1] for key, total in totals.items()})
+
+
+def _opens(step: Step) -> bool:
+    return isinstance(step, Signal) and not step.waits
 
 
 def _packets(step: Step, placements: Sequence[Placement], dtype: ElementType, mtu: int) -> int:

@@ -10,8 +10,11 @@ members behind it, d of them, to the member d ahead, or as many as are missing t
 
 *All-reduce* is one behind the other. *Doubling*, for little data, exchanges whole vectors instead:
 in step k members whose numbers differ in bit k give each other the sum of what they have, and both
-end with the sum of both. Where n is no power of two, the members above the largest one hand their
-vectors to partners first and get the result from them at the end.
+end with the sum of both. A member's sum is never in one place before the end: its parts, its own
+vector and what came in each step, go to all partners of later steps as soon as they are there, and
+are put together at each of them. So nobody has to know whether a partner is ready, and a step takes
+one addition's time. Where n is no power of two, the members above the largest one hand their vectors to partners
+first and get the result from them at the end.
 
 The order of a sum of block b in reduce-scatter: a tree, in which member m = b + j (counted around)
 has the sum of its own share, then what came at the largest distance, then the next; see
@@ -149,48 +152,42 @@ def doubling(task: Task, setting: Setting) -> Schedule:
     if task.kind is not Collective.ALLREDUCE:
         raise AlgorithmError(f"doubling serves allreduce and barrier, not {task.kind}")
     build, n = setting.builder(task), task.members
+    if n == 1:
+        build.copy(0, task.input(0), task.output(0))
+        return build.schedule("doubling")
     core = 1 << n.bit_length() - 1
-    sums = [task.input(member) for member in range(n)]
-    came: list[Arrival | None] = [None] * n
-
-    def room(member: int, last: bool = False) -> Region:
-        """Where a member's next sum goes: not over the one that its partner is to get."""
-        if last and sums[member] != task.output(member):
-            return build.accumulator(member, task.input(member), task.output(member))
-        return build.scratch(member, task.total, like=task.input(member))
-
+    bits = _distances(core)
+    #: What is new at a member: its own vector, then what came in each step, and after what.
+    fresh: list[list[tuple[Region, Arrival | None]]] = [
+        [(task.input(member), None)] for member in range(n)]
     for extra in range(core, n):
         partner = extra - core
-        target = room(partner)
-        came[partner] = build.send(extra, partner, sums[extra], target, addend=sums[partner])
-        sums[partner] = target
-    bits = _distances(core)
-    #: In place the last step's sum goes where the first step's came from: each member's word that
-    #: the one it got from there has arrived.
-    read: dict[int, Arrival] = {}
-    given = {member for member in range(core) if sums[member] == task.output(member) and task.total}
-    for bit in bits:
-        words: dict[int, Arrival] = {}
+        place = build.scratch(partner, task.total)
+        arrival = build.send(extra, partner, task.input(extra), place)
+        fresh[partner].append((place, arrival))
+    #: Where the sum of a member's partner in each step is put together, and last the member's own.
+    places = [[build.scratch(member, task.total, like=task.output(member))
+               for _ in range(len(bits) + 1)] for member in range(core)]
+    came: dict[tuple[int, int], Arrival | None] = {}
+    for step in range(len(bits) + 1):
         for member in range(core):
-            if came[member]:
-                words[member ^ bit] = build.signal(member, member ^ bit, after=[
-                    came[member], read.get(member) if bit == bits[-1] else None])
-        targets = [room(member, bit == bits[-1]) for member in range(core)]
-        fresh = [build.send(peer, peer ^ bit, sums[peer], targets[peer ^ bit],
-                            addend=sums[peer ^ bit], after=[came[peer], words.get(peer)])
-                 for peer in range(core)]
-        sums[:core] = targets
-        came[:core] = [fresh[member ^ bit] for member in range(core)]
-        if bit == 1:
-            read = {member: build.signal(member ^ 1, member, after=[came[member ^ 1]])
-                    for member in given}
-    for extra in range(core, n):
-        build.send(extra - core, extra, sums[extra - core], task.output(extra),
-                   after=[came[extra - core]])
-    for member in range(core):
-        build.copy(member, sums[member], task.output(member),
-                   after=[came[member], read.get(member)])
-    return build.schedule("doubling")
+            for part, there in fresh[member]:
+                for later in range(step, len(bits) + 1):
+                    # To the partners of the steps to come, the next one first, and to itself.
+                    peer = member ^ (bits[later] if later < len(bits) else 0)
+                    place = places[peer][later]
+                    last = later == len(bits) == step and (part, there) == fresh[member][-1]
+                    before = came.get((peer, later))
+                    came[peer, later] = build.send(
+                        member, peer, part, task.output(member) if last else place,
+                        after=[there, before if last else None],
+                        addend=place if (peer, later) in came else None)
+        if step < len(bits):
+            fresh = [[(places[member][step], came[member, step])] for member in range(core)]
+    for member in range(core, n):
+        build.send(member - core, member, task.output(member - core), task.output(member),
+                   after=[came[member - core, len(bits)]])
+    return build.schedule("doubling", singly=True)
 
 
 def _dissemination(task: Task, setting: Setting) -> Schedule:

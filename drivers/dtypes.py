@@ -8,8 +8,9 @@ import ml_dtypes
 import numpy as np
 
 from hdl.layouts import DType, Format
+from hdl.nic.packets import ELEMENT_BYTES
 
-__all__ = ["DTYPES", "ElementType", "element_type"]
+__all__ = ["DTYPES", "ElementType", "element_type", "reducible"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,11 @@ DTYPES = {item.name: item for item in (
     ElementType("i8", np.dtype(np.int8), DType.I8),
     ElementType("u8", np.dtype(np.uint8)),
 )}
+
+
+def reducible() -> tuple[str, ...]:
+    """Names of the types that cards reduce."""
+    return tuple(name for name, kind in DTYPES.items() if kind.code in ELEMENT_BYTES)
 
 
 def element_type(name: str | ElementType) -> ElementType:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hdl.layouts import ReduceOp
-from hdl.nic.packets import ELEMENT_BYTES
 
 from .collectives import (
     AlgorithmError,
@@ -29,7 +28,7 @@ from .collectives import (
     Schedule,
     Setting,
     Task,
-    algorithms,
+    algorithm_names,
     check_program,
     collective_bound,
     compile_program,
@@ -38,7 +37,7 @@ from .collectives import (
     proved_schedule,
 )
 from .device import DIRECT, LIST_QUEUE, Operation
-from .dtypes import DTYPES, ElementType
+from .dtypes import ElementType, reducible
 from .handle import Handle
 from .lease import Lease
 from .memory import Array
@@ -46,7 +45,7 @@ from .memory import Array
 if TYPE_CHECKING:
     from .supernode import SuperNode
 
-__all__ = ["OPERATORS", "Group", "algorithm_names", "check_reducible"]
+__all__ = ["OPERATORS", "Group", "check_reducible"]
 
 #: Operators by name.
 OPERATORS = {"sum": ReduceOp.SUM}
@@ -66,14 +65,8 @@ def check_reducible(dtype: ElementType) -> None:
     ValueError
         If they do not, with those that they add.
     """
-    if dtype.code not in ELEMENT_BYTES:
-        names = [kind.name for kind in DTYPES.values() if kind.code in ELEMENT_BYTES]
-        raise ValueError(f"cards add no {dtype}: accepted are {', '.join(names)}")
-
-
-def algorithm_names() -> tuple[str, ...]:
-    """What ``algorithm=`` accepts, for one collective or another."""
-    return ("auto", "dimensions", *algorithms())
+    if dtype.name not in reducible():
+        raise ValueError(f"cards add no {dtype}: accepted are {', '.join(reducible())}")
 
 
 class Group:
@@ -105,14 +98,14 @@ class Group:
         """Start the sum of all inputs, to every output."""
         size = self._sizes(inputs)[0]
         task = Task(Collective.ALLREDUCE, len(self), (size,), in_place=outputs is None)
-        return self._start(task, inputs, outputs or inputs, op, algorithm)
+        return self.start(task, inputs, outputs or inputs, op, algorithm)
 
     def reduce(self, inputs: Arrays, output: Array | None = None, *, root: int = 0,
                op: str = "sum", algorithm: str = "auto") -> Handle:
         """Start the sum of all inputs, to ``output`` on member ``root``, or over its input."""
         size, place = self._sizes(inputs)[0], self._member(root)
         task = Task(Collective.REDUCE, len(self), (size,), root=place, in_place=output is None)
-        return self._start(task, inputs, self._only(place, output or inputs[place]), op, algorithm)
+        return self.start(task, inputs, self._only(place, output or inputs[place]), op, algorithm)
 
     def broadcast(self, source: Array | None, outputs: Arrays, *, root: int = 0,
                   algorithm: str = "auto") -> Handle:
@@ -120,7 +113,7 @@ class Group:
         to all outputs."""
         size, place = self._sizes(outputs)[0], self._member(root)
         task = Task(Collective.BROADCAST, len(self), (size,), root=place, in_place=source is None)
-        return self._start(task, self._only(place, source or outputs[place]), outputs, None,
+        return self.start(task, self._only(place, source or outputs[place]), outputs, None,
                            algorithm)
 
     def allgather(self, inputs: Arrays | None, outputs: Arrays, *,
@@ -130,7 +123,7 @@ class Group:
         ``counts`` elements, or are all alike."""
         counts = self._blocks(outputs, inputs, counts)
         task = Task(Collective.ALLGATHER, len(self), counts, in_place=inputs is None)
-        return self._start(task, inputs or outputs, outputs, None, algorithm)
+        return self.start(task, inputs or outputs, outputs, None, algorithm)
 
     def reduce_scatter(self, inputs: Arrays, outputs: Arrays | None = None, *,
                        counts: Sequence[int] | None = None, op: str = "sum",
@@ -139,7 +132,7 @@ class Group:
         the block replaces that of the input; the rest of it stays."""
         counts = self._blocks(inputs, outputs, counts)
         task = Task(Collective.REDUCE_SCATTER, len(self), counts, in_place=outputs is None)
-        return self._start(task, inputs, outputs or inputs, op, algorithm)
+        return self.start(task, inputs, outputs or inputs, op, algorithm)
 
     def gather(self, inputs: Arrays | Sequence[Array | None], output: Array, *, root: int = 0,
                counts: Sequence[int] | None = None, algorithm: str = "auto") -> Handle:
@@ -149,7 +142,7 @@ class Group:
         counts = self._blocks([output], inputs, counts)
         task = Task(Collective.GATHER, len(self), counts, root=place,
                     in_place=inputs[place] is None)
-        return self._start(task, inputs, self._only(place, output), None, algorithm)
+        return self.start(task, inputs, self._only(place, output), None, algorithm)
 
     def scatter(self, source: Array, outputs: Arrays | Sequence[Array | None], *, root: int = 0,
                 counts: Sequence[int] | None = None, algorithm: str = "auto") -> Handle:
@@ -159,7 +152,7 @@ class Group:
         counts = self._blocks([source], outputs, counts)
         task = Task(Collective.SCATTER, len(self), counts, root=place,
                     in_place=outputs[place] is None)
-        return self._start(task, self._only(place, source), outputs, None, algorithm)
+        return self.start(task, self._only(place, source), outputs, None, algorithm)
 
     def alltoall(self, inputs: Arrays, outputs: Arrays | None = None, *,
                  counts: Sequence[Sequence[int]] | None = None,
@@ -176,12 +169,12 @@ class Group:
             raise ValueError(f"counts must be {n} rows of {n} numbers")
         flat = tuple(int(count) for row in counts for count in row)
         task = Task(Collective.ALLTOALL, n, flat, in_place=outputs is None)
-        return self._start(task, inputs, outputs or inputs, None, algorithm)
+        return self.start(task, inputs, outputs or inputs, None, algorithm)
 
     def barrier(self, *, algorithm: str = "auto") -> Handle:
         """Start a barrier: it ends on no card before all cards have begun it."""
         task = Task(Collective.BARRIER, len(self), ())
-        return self._start(task, [None] * len(self), [None] * len(self), None, algorithm)
+        return self.start(task, [None] * len(self), [None] * len(self), None, algorithm)
 
     # --- arguments
 
@@ -237,8 +230,10 @@ class Group:
 
     # --- running
 
-    def _start(self, task: Task, inputs: Sequence[Array | None],
-               outputs: Sequence[Array | None], op: str | None, algorithm: str) -> Handle:
+    def start(self, task: Task, inputs: Sequence[Array | None], outputs: Sequence[Array | None],
+              op: str | None = None, algorithm: str = "auto") -> Handle:
+        """Start any task: each member's buffers are as large as it says, and ``None`` or empty
+        where it has none."""
         if algorithm not in algorithm_names():
             raise ValueError(f"unknown algorithm {algorithm!r}: accepted are "
                              f"{', '.join(algorithm_names())}")

@@ -41,18 +41,48 @@ from hdl.topology import Topology
 if TYPE_CHECKING:
     from drivers.handle import Handle
 
-__all__ = ["allreduce_sum", "dimension_sum", "ring_sum", "sum_in_order"]
+__all__ = ["allreduce_sum", "dimension_sum", "moved", "outputs_of", "ring_sum", "sum_in_order"]
+
+
+def outputs_of(topology: Topology, params: CardParams, cards: Sequence[int], task: Task,
+               inputs: Sequence[np.ndarray], handle: Handle) -> list[np.ndarray]:
+    """Flat outputs of all members of ``task``, on their ``cards``, after what ``handle`` has run,
+    from their inputs."""
+    shares = [np.ravel(values) for values in inputs]
+    if not task.kind.reduces:
+        return moved(task, shares)
+    if isinstance(handle.schedule, Program):
+        member = {card: number for number, card in enumerate(cards)}
+        total = dimension_sum(handle.schedule, [shares[member[card]] for card in handle.order])
+        return [total] * task.members
+    setting = Setting.of(topology, params, cards, shares[0].itemsize)
+    return sum_in_order(handle.algorithm, task, setting, shares)
+
+
+def moved(task: Task, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Flat outputs of all members of a collective that adds nothing, by definition."""
+    def block(member: int, peer: int) -> np.ndarray:
+        region, entry = task.block(member, peer), task.input(member)
+        return inputs[member][region.start - entry.start:region.end - entry.start]
+
+    outputs = []
+    for member in range(task.members):
+        if not task.output(member).count:
+            outputs.append(inputs[member][:0])
+        elif task.kind in (Collective.BROADCAST, Collective.SCATTER):
+            outputs.append(block(task.root, member))
+        else:
+            outputs.append(np.concatenate([block(peer, member) for peer in range(task.members)]))
+    return outputs
 
 
 def allreduce_sum(topology: Topology, params: CardParams, inputs: Sequence[np.ndarray],
                   handle: Handle) -> np.ndarray:
-    """The sum of one array per card in the order of the algorithm that ``handle`` has run."""
-    shares = [np.ravel(inputs[card]) for card in handle.order]
-    if isinstance(handle.schedule, Program):
-        return dimension_sum(handle.schedule, shares).reshape(np.shape(inputs[0]))
-    assert handle.schedule is not None
-    setting = Setting.of(topology, params, handle.order, shares[0].itemsize)
-    total = sum_in_order(handle.algorithm, handle.schedule.task, setting, shares)[0]
+    """The sum of one array per card of the handle's group, in the order of its algorithm."""
+    cards = sorted(handle.order)
+    shares = [np.ravel(inputs[card]) for card in cards]
+    task = Task(Collective.ALLREDUCE, len(shares), (shares[0].size,))
+    total = outputs_of(topology, params, cards, task, shares, handle)[0]
     return total.reshape(np.shape(inputs[0]))
 
 

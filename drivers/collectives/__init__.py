@@ -2,7 +2,7 @@
 checker proves them, a compiler turns them into command lists. Schedules in which all members do
 alike are programs: short, and proved once for all."""
 
-from .algorithms import Algorithm, algorithms, proved_schedule
+from .algorithms import Algorithm, algorithm_names, algorithms, proved_schedule
 from .bounds import collective_bound
 from .build import Arrival, Builder
 from .checker import ScheduleError, check
@@ -24,8 +24,8 @@ from .tree import tree
 __all__ = ["COLLECTIVES", "Algorithm", "AlgorithmError", "Arrival", "Buffer", "Builder",
            "Collective", "CompiledProgram", "CompiledSchedule", "Done", "Goal", "Kind", "Move",
            "NoShapeError", "Placement", "Program", "Region", "Schedule", "ScheduleError", "Send",
-           "Setting", "Signal", "Slice", "Step", "Task", "Wait", "algorithms", "alltoall_counts",
-           "bidirectional", "bruck", "check", "check_program", "collective_bound",
-           "compile_program", "compile_schedule", "dimension_allreduce", "dimension_shape",
-           "direct", "doubling", "halving", "pairwise", "proved_schedule", "reference", "ring",
-           "tree"]
+           "Setting", "Signal", "Slice", "Step", "Task", "Wait", "algorithm_names", "algorithms",
+           "alltoall_counts", "bidirectional", "bruck", "check", "check_program",
+           "collective_bound", "compile_program", "compile_schedule", "dimension_allreduce",
+           "dimension_shape", "direct", "doubling", "halving", "pairwise", "proved_schedule",
+           "reference", "ring", "tree"]

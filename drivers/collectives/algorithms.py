@@ -22,7 +22,7 @@ from .setting import Setting
 from .task import Task
 from .tree import tree
 
-__all__ = ["Algorithm", "algorithms", "proved_schedule"]
+__all__ = ["Algorithm", "algorithm_names", "algorithms", "proved_schedule"]
 
 Algorithm = Callable[[Task, Setting], Schedule]
 
@@ -47,6 +47,11 @@ def algorithms() -> Mapping[str, Algorithm]:
                              f"of that name")
         found[entry.name] = entry.load()
     return found
+
+
+def algorithm_names() -> tuple[str, ...]:
+    """What ``algorithm=`` accepts, for one collective or another."""
+    return ("auto", "dimensions", *algorithms())
 
 
 @lru_cache(maxsize=64)

@@ -13,8 +13,8 @@ in step k members whose numbers differ in bit k give each other the sum of what 
 end with the sum of both. A member's sum is never in one place before the end: its parts, its own
 vector and what came in each step, go to all partners of later steps as soon as they are there, and
 are put together at each of them. So nobody has to know whether a partner is ready, and a step takes
-one addition's time. Where n is no power of two, the members above the largest one hand their vectors to partners
-first and get the result from them at the end.
+one addition's time. Where n is no power of two, the members above the largest one hand their
+vectors to partners first and get the result from them at the end.
 
 The order of a sum of block b in reduce-scatter: a tree, in which member m = b + j (counted around)
 has the sum of its own share, then what came at the largest distance, then the next; see

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .allreduce import allreduce
+from .collectives import COMMANDS
 from .gemm import gemm
 from .options import NamingGroup
 from .p2p import p2p
@@ -17,5 +17,5 @@ def run() -> None:
     """Run a workload on random data and verify its results."""
 
 
-for _command in (gemm, allreduce, p2p):
+for _command in (gemm, *COMMANDS, p2p):
     run.add_command(_command)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from drivers.collectives import Buffer, Region, Task
 from drivers.dtypes import DTYPES
-from emu.oracle import ring_sum
+from emu.oracle import outputs_of, ring_sum
 from hdl.params import preset
 from hdl.topology import parse
 
@@ -27,6 +29,7 @@ class FakeResult:
 @dataclass(frozen=True)
 class FakeHandle:
     result: FakeResult
+    order: tuple[int, ...] = ()
     schedule: None = None
     algorithm: str = "ring"
 
@@ -46,6 +49,10 @@ class FakeArray:
     @property
     def nbytes(self) -> int:
         return self.values.nbytes
+
+    @property
+    def size(self) -> int:
+        return self.values.size
 
     def write(self, values: np.ndarray) -> FakeArray:
         assert values.shape == self.shape
@@ -79,7 +86,8 @@ class FakeSuperNode:
 
     @property
     def backend(self) -> Any:
-        return SimpleNamespace(statistics=self._statistics, replays=lambda: 3, fabric=None)
+        return SimpleNamespace(statistics=self._statistics, replays=lambda: 3, fabric=None,
+                               link_statistics=list)
 
     def _statistics(self) -> Any:
         return SimpleNamespace(card_cycles_per_s=16000.0, stepped_card_cycles_per_s=4000.0)
@@ -95,7 +103,7 @@ class FakeSuperNode:
 
     def start_write(self, source: FakeArray, target: FakeArray) -> FakeHandle:
         target.values = source.values.copy()
-        self._corrupt(target)
+        self.corrupt(target)
         return FakeHandle(self.result)
 
     def gemms(self, products: list[tuple[FakeArray, FakeArray, FakeArray]], *,
@@ -106,20 +114,46 @@ class FakeSuperNode:
             # float64 holds every sum of E4M3 products of these sizes exactly.
             product = a.values.astype(np.float64) @ right.astype(np.float64)
             c.values = product.astype(np.float32)
-            self._corrupt(c)
+            self.corrupt(c)
         return FakeHandle(self.result)
+
+    def group(self, cards: Sequence[int]) -> FakeGroup:
+        return FakeGroup(self, tuple(cards))
 
     def allreduce(self, arrays: list[FakeArray], op: str = "sum",
                   algorithm: str = "auto") -> FakeHandle:
         total = ring_sum(self.topology, self.params, [array.values for array in arrays])
         for array in arrays:
             array.values = total.copy()
-            self._corrupt(array)
+            self.corrupt(array)
         return FakeHandle(self.result)
 
-    def _corrupt(self, array: FakeArray) -> None:
+    def corrupt(self, array: FakeArray) -> None:
         if self.flip and array.values.size:
             array.values.view(np.uint8).reshape(-1)[-1] ^= 1
+
+
+@dataclass(frozen=True)
+class FakeGroup:
+    """Some of its cards; every sum is added in the order of the ring."""
+
+    machine: FakeSuperNode
+    cards: tuple[int, ...]
+
+    def start(self, task: Task, inputs: list[FakeArray], outputs: list[FakeArray], op: str = "sum",
+              algorithm: str = "auto") -> FakeHandle:
+        def of(arrays: list[FakeArray], member: int, region: Region) -> np.ndarray:
+            return arrays[member].values[region.start:region.end]
+
+        shares = [of(inputs if task.input(member).buffer is Buffer.INPUT else outputs, member,
+                     task.input(member)).copy() for member in range(task.members)]
+        handle = FakeHandle(self.machine.result, self.cards)
+        found = outputs_of(self.machine.topology, self.machine.params, self.cards, task, shares,
+                           handle)
+        for member, values in enumerate(found):
+            of(outputs, member, task.output(member))[:] = values
+            self.machine.corrupt(outputs[member])
+        return handle
 
 
 _preset = preset

@@ -12,13 +12,14 @@ as it was. Results are the same to the bit whenever inputs, group, algorithm, si
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from hdl.layouts import ReduceOp
 
 from .collectives import (
+    LARGEST,
     AlgorithmError,
     Buffer,
     Collective,
@@ -27,6 +28,7 @@ from .collectives import (
     Program,
     Schedule,
     Setting,
+    Shape,
     Task,
     algorithm_names,
     check_program,
@@ -34,6 +36,7 @@ from .collectives import (
     compile_program,
     compile_schedule,
     dimension_shape,
+    fastest,
     proved_schedule,
 )
 from .device import DIRECT, LIST_QUEUE, Operation
@@ -67,6 +70,15 @@ def check_reducible(dtype: ElementType) -> None:
     """
     if dtype.name not in reducible():
         raise ValueError(f"cards add no {dtype}: accepted are {', '.join(reducible())}")
+
+
+class _Plan(NamedTuple):
+    """An algorithm, its proved schedule, the member of each of its lists, and why it."""
+
+    algorithm: str
+    schedule: Schedule | Program
+    order: Sequence[int]
+    reason: str
 
 
 class Group:
@@ -243,55 +255,69 @@ class Group:
         if dtype and task.kind.reduces:
             check_reducible(dtype)
         item = dtype.size if dtype else 1
-        ran, plan, order = self._plan(task, inputs, outputs, item, algorithm)
-        name = f"{ran} {task.kind}" + (f" of {task.total} {dtype}" if dtype else "")
+        plan = self._plan(task, inputs, outputs, item, algorithm)
+        name = f"{plan.algorithm} {task.kind}" + (f" of {task.total} {dtype}" if dtype else "")
         operation = Operation(f"{name} on {len(self)} cards")
         redop = OPERATORS[op or "sum"]
-        if isinstance(plan, Program):
-            lease = self._stage_program(operation, plan, [outputs[member] for member in order],
-                                        redop)
+        if isinstance(plan.schedule, Program):
+            lease = self._stage_program(operation, plan.schedule,
+                                        [outputs[member] for member in plan.order], redop)
         else:
-            lease = self._stage_lists(operation, plan, inputs, outputs, dtype, redop)
+            lease = self._stage_lists(operation, plan.schedule, inputs, outputs, dtype, redop)
         supernode = self.supernode
         bound = collective_bound(supernode.topology, supernode.params, self.cards, task, item)
         handle = supernode.launch(operation, bound, lease)
-        handle.schedule, handle.algorithm = plan, ran
-        handle.order = tuple(self.cards[member] for member in order)
+        handle.schedule, handle.algorithm = plan.schedule, plan.algorithm
+        handle.reason = plan.reason
+        handle.order = tuple(self.cards[member] for member in plan.order)
         return handle
 
     def _plan(self, task: Task, inputs: Sequence[Array | None], outputs: Sequence[Array | None],
-              item: int, algorithm: str) -> tuple[str, Schedule | Program, Sequence[int]]:
-        """The algorithm's name, a proved schedule, and the member of each of its lists."""
-        members = range(len(self))
-        if algorithm in ("auto", "dimensions") and task.kind is Collective.ALLREDUCE and (
-                task.in_place):
-            try:
-                program, order = self._dimensions(task, item)
-            except NoShapeError:
-                if algorithm != "auto":
-                    raise
-            else:
-                return "dimensions", program, order
+              item: int, algorithm: str) -> _Plan:
+        """What runs: the algorithm that is asked for, or the one that a model finds fastest."""
+        shape = self._shape(task, item, algorithm)
         if algorithm == "dimensions":
-            raise AlgorithmError("dimensions serve allreduce in place")
+            assert shape is not None
+            return self._program(shape, "asked for")
         setting = self._setting(task, inputs, outputs, item)
-        names = [algorithm] if algorithm != "auto" else _FIRST[task.kind]
-        for name in names:
-            try:
-                return name, proved_schedule(name, task, setting), members
-            except AlgorithmError:
-                if name == names[-1]:
-                    raise
-        raise AssertionError("some algorithm serves every collective")
+        reason = "asked for"
+        if algorithm == "auto":
+            if len(self) > LARGEST and shape:
+                return self._program(shape, f"the only one for more than {LARGEST} cards")
+            supernode = self.supernode
+            choice = fastest(
+                task, setting, supernode.topology, supernode.params, self.cards,
+                counters=min(supernode.devices[card].counters.free for card in self.cards),
+                program=int(shape.cycles) if shape else None)
+            algorithm, reason = choice.algorithm, choice.reason
+            if algorithm == "dimensions":
+                assert shape is not None
+                return self._program(shape, reason)
+        return _Plan(algorithm, proved_schedule(algorithm, task, setting), range(len(self)), reason)
 
-    def _dimensions(self, task: Task, item: int) -> tuple[Program, list[int]]:
+    def _shape(self, task: Task, item: int, algorithm: str) -> Shape | None:
+        """A dimension-wise program for ``task``; ``None`` if there is none, or none is wanted."""
+        if task.kind is not Collective.ALLREDUCE or not task.in_place:
+            if algorithm == "dimensions":
+                raise AlgorithmError("dimensions serve allreduce in place")
+            return None
+        if algorithm not in ("auto", "dimensions"):
+            return None
         supernode = self.supernode
-        shape = dimension_shape(
-            supernode.topology, supernode.params, tuple(sorted(self.cards)), task.total, item,
-            counters=min(supernode.devices[card].counters.free for card in self.cards),
-            entries=supernode.queue_entries)
+        try:
+            return dimension_shape(
+                supernode.topology, supernode.params, tuple(sorted(self.cards)), task.total, item,
+                counters=min(supernode.devices[card].counters.free for card in self.cards),
+                entries=supernode.queue_entries)
+        except NoShapeError:
+            if algorithm != "auto":
+                raise
+            return None
+
+    def _program(self, shape: Shape, reason: str) -> _Plan:
         check_program(shape.program)
-        return shape.program, [self.cards.index(card) for card in shape.cards]
+        return _Plan("dimensions", shape.program,
+                     [self.cards.index(card) for card in shape.cards], reason)
 
     def _setting(self, task: Task, inputs: Sequence[Array | None],
                  outputs: Sequence[Array | None], item: int) -> Setting:
@@ -355,11 +381,3 @@ class Group:
             supernode.devices[array.card].stage(operation, LIST_QUEUE, commands)
         return lease
 
-
-#: What "auto" tries, until it has a model of costs.
-_FIRST = {
-    Collective.ALLREDUCE: ("ring",), Collective.REDUCE: ("tree",),
-    Collective.BROADCAST: ("tree",), Collective.ALLGATHER: ("ring",),
-    Collective.REDUCE_SCATTER: ("ring",), Collective.GATHER: ("direct",),
-    Collective.SCATTER: ("direct",), Collective.ALLTOALL: ("direct",),
-    Collective.BARRIER: ("doubling",)}

@@ -96,7 +96,9 @@ class Handle:
     order : tuple
         Of a collective: the card of each member of the schedule.
     algorithm : str
-        Of a collective: ``"ring"`` or ``"dimensions"``.
+        Of a collective: the name of what runs.
+    reason : str
+        Of a collective: why that runs.
     """
 
     operation: Operation
@@ -107,6 +109,7 @@ class Handle:
     schedule: Schedule | Program | None = None
     order: tuple[int, ...] = ()
     algorithm: str = ""
+    reason: str = ""
     #: Once it has been waited for.
     result: Result | None = field(default=None, repr=False)
 

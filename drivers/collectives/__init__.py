@@ -5,7 +5,8 @@ alike are programs: short, and proved once for all."""
 from .algorithms import Algorithm, algorithm_names, algorithms, proved_schedule
 from .bounds import collective_bound
 from .build import Arrival, Builder
-from .checker import ScheduleError, check
+from .checker import LARGEST, ScheduleError, check
+from .choose import Choice, fastest
 from .compiler import CompiledSchedule, Placement, compile_schedule
 from .dimensions import dimension_allreduce
 from .direct import bruck, direct, pairwise
@@ -16,16 +17,16 @@ from .reference import reference
 from .ring import bidirectional, ring
 from .schedule import Done, Schedule, Send, Signal, Step, Wait
 from .setting import AlgorithmError, Setting
-from .shapes import NoShapeError, dimension_shape
+from .shapes import NoShapeError, Shape, dimension_shape
 from .symmetry import check_program
 from .task import COLLECTIVES, Buffer, Collective, Goal, Region, Task, alltoall_counts
 from .tree import tree
 
-__all__ = ["COLLECTIVES", "Algorithm", "AlgorithmError", "Arrival", "Buffer", "Builder",
-           "Collective", "CompiledProgram", "CompiledSchedule", "Done", "Goal", "Kind", "Move",
-           "NoShapeError", "Placement", "Program", "Region", "Schedule", "ScheduleError", "Send",
-           "Setting", "Signal", "Slice", "Step", "Task", "Wait", "algorithm_names", "algorithms",
-           "alltoall_counts", "bidirectional", "bruck", "check", "check_program",
+__all__ = ["COLLECTIVES", "LARGEST", "Algorithm", "AlgorithmError", "Arrival", "Buffer", "Builder",
+           "Choice", "Collective", "CompiledProgram", "CompiledSchedule", "Done", "Goal", "Kind",
+           "Move", "NoShapeError", "Placement", "Program", "Region", "Schedule", "ScheduleError",
+           "Send", "Setting", "Shape", "Signal", "Slice", "Step", "Task", "Wait", "algorithm_names",
+           "algorithms", "alltoall_counts", "bidirectional", "bruck", "check", "check_program",
            "collective_bound", "compile_program", "compile_schedule", "dimension_allreduce",
-           "dimension_shape", "direct", "doubling", "halving", "pairwise", "proved_schedule",
-           "reference", "ring", "tree"]
+           "dimension_shape", "direct", "doubling", "fastest", "halving", "pairwise",
+           "proved_schedule", "reference", "ring", "tree"]

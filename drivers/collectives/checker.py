@@ -33,7 +33,10 @@ import numpy as np
 from .schedule import Done, Schedule, Send, Signal, Step
 from .task import Buffer, Collective, Goal, Region
 
-__all__ = ["ScheduleError", "check"]
+__all__ = ["LARGEST", "ScheduleError", "check"]
+
+#: Most members of a schedule: the clocks of a proof grow with the square of the group, and faster.
+LARGEST = 256
 
 _Place = tuple[int, int]
 #: A buffer of a member.
@@ -55,6 +58,9 @@ def check(schedule: Schedule) -> None:
     ScheduleError
         If it cannot be proved.
     """
+    if schedule.members > LARGEST:
+        raise ScheduleError(f"{schedule.name}: schedules of more than {LARGEST} members take too "
+                            f"long to prove")
     _check_form(schedule)
     _check_counters(schedule)
     order, stuck = schedule.run_order()

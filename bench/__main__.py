@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bench.build import build_rows as cold_rows
 from bench.build import compiler_rows, profile_rows
-from bench.collectives import allreduce_rows
+from bench.collectives import allreduce_rows, auto_rows
 from bench.scale import scale_rows
 from bench.traffic import adaptive_rows, speed_rows, traffic_rows
 
@@ -84,12 +84,13 @@ def build_rows() -> Iterator[list[object]]:
 
 TABLES: dict[str, Callable[[], Iterator[list[object]]]] = {
     "demo": demo_rows, "runs": run_rows, "builds": build_rows, "allreduce": allreduce_rows,
+    "auto": auto_rows,
     "traffic": traffic_rows, "traffic-adaptive": adaptive_rows, "traffic-speed": speed_rows,
     "scale": scale_rows, "build": cold_rows, "compilers": compiler_rows, "profiles": profile_rows}
 #: Tables that take long and tell of the machine at hand: written where they are named.
 ASKED = ("build", "compilers", "profiles")
 #: The page of a table, if it is not performance.md.
-PAGES = {"allreduce": "collectives.md",
+PAGES = {**dict.fromkeys(("allreduce", "auto"), "collectives.md"),
          **dict.fromkeys(("traffic", "traffic-adaptive", "traffic-speed"), "traffic.md"),
          **dict.fromkeys(("compilers", "profiles"), "build.md")}
 

@@ -15,9 +15,9 @@ __all__ = ["card_params", "open", "restore"]
 
 
 def open(  # noqa: A001 (the public name is emu.open)
-        spec: str, *, preset: str = "default", reliable: bool | None = None,
-        deadline: int = 0, progress: Callable[[str], None] | None = None,
-        **options: Any) -> SuperNode:
+        spec: str, *, preset: str = "default", rails: int | None = None,
+        reliable: bool | None = None, deadline: int = 0,
+        progress: Callable[[str], None] | None = None, **options: Any) -> SuperNode:
     """Build the machine that ``spec`` describes and return it running.
 
     Parameters
@@ -26,6 +26,8 @@ def open(  # noqa: A001 (the public name is emu.open)
         Topology, such as ``"torus:4x4x4"``.
     preset : str
         Name of the card's parameter set; its routers get the ports that the topology needs.
+    rails : int, optional
+        Rails of every card, from 1 to 6; as the preset says if absent.
     reliable : bool, optional
         Links survive bit errors, or do not; as the preset says if absent.
     deadline : int
@@ -48,8 +50,8 @@ def open(  # noqa: A001 (the public name is emu.open)
 
     from .emulator import EngineBackend
 
-    return SuperNode(EngineBackend(parse(spec), card_params(preset, reliable), progress=progress,
-                                   **options), deadline=deadline)
+    return SuperNode(EngineBackend(parse(spec), card_params(preset, reliable, rails),
+                                   progress=progress, **options), deadline=deadline)
 
 
 def restore(path: str | os.PathLike[str], *, progress: Callable[[str], None] | None = None,
@@ -87,12 +89,14 @@ def restore(path: str | os.PathLike[str], *, progress: Callable[[str], None] | N
     return SuperNode.restored(backend, backend.host)
 
 
-def card_params(preset: str, reliable: bool | None = None) -> CardParams:
+def card_params(preset: str, reliable: bool | None = None, rails: int | None = None) -> CardParams:
     """Parameters of cards as :func:`open` takes them, without the ports of a topology."""
     from hdl.params import preset as find_preset
 
     params = find_preset(preset)
-    if reliable is None:
-        return params
-    link = replace(params.link, reliable=reliable)
-    return replace(params, router=replace(params.router, link=link))
+    router = params.router
+    if reliable is not None:
+        router = replace(router, link=replace(router.link, reliable=reliable))
+    if rails is not None:
+        router = replace(router, rails=rails)
+    return replace(params, router=router)

@@ -50,6 +50,9 @@ def machine_options(default: str | None = None) -> Callable[[Function], Function
                          help="Probability that a memory port stalls, per cycle."),
             click.option("--window", type=click.IntRange(1), metavar="CYCLES",
                          help="Cycles that a card runs ahead; results do not depend on it."),
+            click.option("--rails", type=click.IntRange(1, 6), metavar="N",
+                         help="DMA engines, each with a port of its own to the router, per card.  "
+                         "[default: as the preset says]"),
             scale_options,
         ):
             function = option(function)
@@ -68,6 +71,7 @@ class Machine:
     topology: str
     preset: str
     seed: int
+    rails: int | None
     window: int | None
     stall_rate: float
     threads: int | None
@@ -159,7 +163,8 @@ class Machine:
                 machine = emu.restore(self.resume, window=self.window, threads=self.threads,
                                       profile=self.profile, progress=progress)
             else:
-                machine = emu.open(self.topology, preset=self.preset, seed=self.seed,
+                machine = emu.open(self.topology, preset=self.preset, rails=self.rails,
+                                   seed=self.seed,
                                    memory_bytes=_room(memory_bytes), window=self.window,
                                    stall_rate=self.stall_rate, threads=self.threads,
                                    lanes=self.lanes, reliable=self.reliable,
@@ -182,7 +187,8 @@ class Machine:
             from emu.emulator import machine_kinds
 
             with usage():
-                return machine_kinds(self.shape, card_params(self.preset, self.reliable))
+                return machine_kinds(self.shape, card_params(self.preset, self.reliable,
+                                                              self.rails))
 
         def make(function: Callable[[SuperNode], None]) -> Plan:
             def run() -> None:

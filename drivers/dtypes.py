@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
+from hdl.compute.elements import ELEMENT_BYTES
 from hdl.layouts import DType, Format
-from hdl.nic.packets import ELEMENT_BYTES
 
 __all__ = ["DTYPES", "ElementType", "element_type", "reducible"]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from drivers.dtypes import ElementType, element_type
-from hdl.compute.reduce import add
+from hdl.compute.reduce import combine
 
 from .program import Program
 from .schedule import Schedule, Send
@@ -43,7 +43,7 @@ def reference(schedule: Schedule | Program, inputs: Sequence[np.ndarray],
         if isinstance(step, Send):
             values = of(position, step.source)
             if step.addend:
-                values = add(of(step.peer, step.addend), values, kind.code)
+                values = combine(of(step.peer, step.addend), values, kind.code)
             of(step.peer, step.target)[:] = values
     return [of(member, task.output(member)).view(kind.numpy).copy()
             for member in range(schedule.members)]

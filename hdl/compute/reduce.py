@@ -1,36 +1,63 @@
-"""Reduction adder: one flit of f32 or bf16 elements per cycle, and its reference model.
+"""Reductions: a flit of elements per cycle, summed or compared with another; and their model.
 
-A flit holds ``flit_bytes ÷ 4`` f32 or ``flit_bytes ÷ 2`` bf16 elements. Each 32-bit word has a
-wide lane, which adds the word as f32 or its upper half as bf16, and a narrow lane for the lower
-half as bf16.
+Each 32-bit word of a flit has a lane for every size of float: the widest takes the element at the
+top of the word, whatever its size, the half one that at the top of the lower half, and two small
+ones the bytes left. Integers have a lane of their own. A flit's type says which lanes work; the
+others rest, to the last register.
+
+::
+
+    byte 3     byte 2   byte 1     byte 0
+    ├─ wide: all floats ──────────────────┤
+                        ├─ half: 16, 8 bits
+               ├ small ─┤          ├ small ─┤   8 bits
+    ├─ integer: i32, or i8 four times ────┤
 
 Latency: 4 cycles in which ``enable`` is high. Flow control: ``enable`` holds the whole pipeline;
 whoever drives it guarantees room for the result.
 """
 
+from functools import cache
+from itertools import pairwise
+
 import numpy as np
 import numpy.typing as npt
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.compute.adder import LATENCY, AdderLane
-from hdl.layouts import DType
+from hdl.compute.adder import LATENCY, AdderLane, Mode
+from hdl.compute.elements import ELEMENT_BYTES, FLOATS, INTEGERS, OPERATORS, FloatFormat
+from hdl.compute.fp8 import E4M3, E5M2
+from hdl.compute.integer import IntegerLane
+from hdl.layouts import DType, ReduceOp
 
-__all__ = ["LATENCY", "ReduceAdder", "add"]
+__all__ = ["LATENCY", "Reducer", "combine"]
+
+_BYTES = tuple(dtype for dtype in FLOATS if ELEMENT_BYTES[dtype] == 1)
+_HALVES = tuple(dtype for dtype in FLOATS if ELEMENT_BYTES[dtype] <= 2)
 
 
-class ReduceAdder(wiring.Component):
-    """The adder of a rail.
+class _Use(data.Struct):
+    """Lanes that work on an operation."""
+
+    wide: 1
+    half: 1
+    small: 1
+    integer: 1
+
+
+class Reducer(wiring.Component):
+    """What a rail reduces with.
 
     Members
     -------
     enable : ``In(1)``
         The pipeline moves.
-    valid, dtype, a, b : inputs
-        Operands, taken while ``enable``; ``dtype`` is F32 or BF16.
+    valid, dtype, op, a, b : inputs
+        Operands, taken while ``enable``; a type of ``ELEMENT_BYTES``, one of ``OPERATORS``.
     result, result_valid : outputs
-        Registers, held while not ``enable``.
+        Functions of registers, held while not ``enable``; ``result`` is 0 while not valid.
     busy : ``Out(1)``
         A register or more of the pipeline holds an operation, the result included.
     """
@@ -40,73 +67,151 @@ class ReduceAdder(wiring.Component):
             raise ValueError(f"flit_bytes must be one of 16, 32, 64, not {flit_bytes!r}")
         self.flit_bytes = flit_bytes
         super().__init__({
-            "enable": In(1), "valid": In(1), "dtype": In(DType),
+            "enable": In(1), "valid": In(1), "dtype": In(DType), "op": In(ReduceOp),
             "a": In(8 * flit_bytes), "b": In(8 * flit_bytes),
             "result": Out(8 * flit_bytes), "result_valid": Out(1), "busy": Out(1),
         })
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        held = Signal(LATENCY)
-        held_narrow = Signal(LATENCY)
-        valid, narrow = Signal(LATENCY), Signal(LATENCY)
-        m.d.comb += [
-            valid.eq(Cat(self.valid, held[:-1])),
-            narrow.eq(Cat(self.dtype == DType.BF16, held_narrow[:-1])),
-            self.result_valid.eq(held[-1]),
-            self.busy.eq(held.any()),
-        ]
+
+        # What is in each stage: the operands at the inputs, and what four registers hold.
+        use = [Signal(_Use, name=f"use{stage}") for stage in range(LATENCY + 1)]
+        mode = [Signal(Mode, name=f"mode{stage}") for stage in range(LATENCY)]
+        with m.If(self.valid):
+            m.d.comb += [mode[0].dtype.eq(self.dtype), mode[0].select.eq(self.op != ReduceOp.SUM),
+                         mode[0].largest.eq(self.op == ReduceOp.MAX)]
+            with m.Switch(self.dtype):
+                with m.Case(DType.F32):
+                    m.d.comb += use[0].wide.eq(1)
+                with m.Case(DType.BF16, DType.F16):
+                    m.d.comb += [use[0].wide.eq(1), use[0].half.eq(1)]
+                with m.Case(*_BYTES):
+                    m.d.comb += [use[0].wide.eq(1), use[0].half.eq(1), use[0].small.eq(1)]
+                with m.Case(*INTEGERS):
+                    m.d.comb += use[0].integer.eq(1)
         with m.If(self.enable):
-            m.d.sync += [held.eq(valid), held_narrow.eq(narrow)]
-        for word in range(self.flit_bytes // 4):
-            bits = slice(32 * word, 32 * word + 32)
-            a, b, result = self.a[bits], self.b[bits], self.result[bits]
-            m.submodules[f"wide{word}"] = wide = AdderLane(precision=24)
-            m.submodules[f"narrow{word}"] = low = AdderLane(precision=8)
+            m.d.sync += [after.eq(before) for before, after in pairwise(use)]
+            for stage in range(LATENCY - 1):
+                with m.If(use[stage].as_value().any()):
+                    m.d.sync += mode[stage + 1].eq(mode[stage])
+        done = use[-1]
+        m.d.comb += [
+            self.result_valid.eq(done.as_value().any()),
+            self.busy.eq(Cat(*use[1:]).any()),
+        ]
+
+        # What lanes of one kind need: they have it in common, so a simulator tests it once.
+        valid, go = {}, {}
+        for kind in ("wide", "half", "small", "integer"):
+            valid[kind] = Signal(LATENCY, name=f"{kind}_valid")
+            go[kind] = Signal(LATENCY, name=f"{kind}_go")
+            m.d.comb += valid[kind].eq(Cat(each[kind] for each in use[:LATENCY]))
+            with m.If(self.enable):
+                m.d.comb += go[kind].eq(valid[kind])
+
+        def lane(kind: str, word: int, first: int, lane: AdderLane | IntegerLane) -> Signal:
+            """The result of a lane that begins at byte ``first`` of a word."""
+            start = 32 * word + 8 * first
+            m.submodules[f"{kind}{word}" + (f"_{first}" if kind == "small" else "")] = lane
             m.d.comb += [
-                wide.enable.eq(self.enable),
-                wide.valid.eq(valid),
-                wide.narrow.eq(narrow),
-                wide.a.eq(Cat(Mux(narrow[0], 0, a[:16]), a[16:])),
-                wide.b.eq(Cat(Mux(narrow[0], 0, b[:16]), b[16:])),
-                low.enable.eq(self.enable),
-                low.valid.eq(valid & narrow),
-                low.a.eq(a[:16]),
-                low.b.eq(b[:16]),
-                result.eq(Cat(Mux(held_narrow[-1], low.result, wide.result[:16]),
-                              wide.result[16:])),
-            ]
+                lane.valid.eq(valid[kind]), lane.go.eq(go[kind]),
+                lane.a.eq(self.a[start:start + len(lane.a)]),
+                lane.b.eq(self.b[start:start + len(lane.b)]),
+                *(lane.mode[stage].eq(mode[stage]) for stage in range(LATENCY))]
+            return lane.result
+
+        words = []
+        for word in range(self.flit_bytes // 4):
+            wide = lane("wide", word, 0, AdderLane(FLOATS))
+            half = lane("half", word, 0, AdderLane(_HALVES))
+            low = lane("small", word, 0, AdderLane(_BYTES))
+            high = lane("small", word, 2, AdderLane(_BYTES))
+            integer = lane("integer", word, 0, IntegerLane())
+            words.append(Mux(done.integer, integer, Cat(
+                Mux(done.small, low, Mux(done.half, half[:8], wide[:8])),
+                Mux(done.half, half[8:], wide[8:16]),
+                Mux(done.small, high, wide[16:24]), wide[24:])))
+        with m.If(self.result_valid):
+            m.d.comb += self.result.eq(Cat(words))
         return m
 
 
-def add(a_bits: npt.ArrayLike, b_bits: npt.ArrayLike, dtype: DType) -> np.ndarray:
-    """Add elements as the hardware does: the reference model.
+def combine(a_bits: npt.ArrayLike, b_bits: npt.ArrayLike, dtype: DType,
+            op: ReduceOp = ReduceOp.SUM) -> np.ndarray:
+    """Reduce elements as the hardware does: the reference model.
 
     Parameters
     ----------
     a_bits, b_bits : array_like
-        Encodings: uint32 for F32, uint16 for BF16; broadcast against each other.
+        Encodings, as unsigned integers of the element's size; broadcast against each other.
 
     Returns
     -------
     ndarray
-        Encodings of the sums, of the same type.
+        Encodings of the results, of the same type.
 
     Raises
     ------
     ValueError
-        If the adder does not know ``dtype``.
+        If there is no reduction of ``dtype`` by ``op``.
     """
-    if dtype is DType.F32:
-        a, b = (np.asarray(bits, np.uint32).view(np.float32) for bits in (a_bits, b_bits))
-        with np.errstate(over="ignore", invalid="ignore"):
-            total = np.asarray(a + b, np.float32)
-        return np.where(np.isnan(total), np.uint32(0x7FC00000), total.view(np.uint32))
-    if dtype is DType.BF16:
-        # An f32 sum of two bf16 values, rounded again, is rounded right: 24 ≥ 2 · 8 + 2.
-        a32, b32 = (np.asarray(bits, np.uint16).astype(np.uint32) << 16
-                    for bits in (a_bits, b_bits))
-        total32 = add(a32, b32, DType.F32)
-        upper = (total32 + 0x7FFF + (total32 >> 16 & 1)) >> 16
-        return np.where(total32 == 0x7FC00000, 0x7FC0, upper).astype(np.uint16)
-    raise ValueError(f"dtype must be F32 or BF16, not {dtype!r}")
+    if dtype not in ELEMENT_BYTES or op not in OPERATORS:
+        raise ValueError(f"there is no {getattr(op, 'name', op)} of {getattr(dtype, 'name', dtype)}"
+                         f": types are {', '.join(known.name for known in ELEMENT_BYTES)}, "
+                         f"operators {', '.join(known.name for known in OPERATORS)}")
+    size = ELEMENT_BYTES[dtype]
+    a, b = (np.asarray(bits, f"u{size}") for bits in (a_bits, b_bits))
+    if dtype in INTEGERS:
+        if op is ReduceOp.SUM:
+            return np.asarray(a + b, a.dtype)
+        choose = np.minimum if op is ReduceOp.MIN else np.maximum
+        return np.asarray(choose(a.view(f"i{size}"), b.view(f"i{size}"))).view(a.dtype)
+    if size == 1:
+        return _byte_table(dtype, op)[a, b]
+    return (_sum if op is ReduceOp.SUM else _selection)(a, b, dtype, op)
+
+
+@cache
+def _byte_table(dtype: DType, op: ReduceOp) -> np.ndarray:
+    """Results of all pairs of 8-bit codes."""
+    codes = np.arange(256, dtype=np.uint8)
+    if op is not ReduceOp.SUM:
+        return _selection(codes[:, None], codes[None, :], dtype, op)
+    form = E4M3 if dtype is DType.E4M3 else E5M2
+    with np.errstate(invalid="ignore"):
+        values = form.decode(codes).astype(np.float64)  # so are all their sums exact
+        total = values[:, None] + values[None, :]
+    table = np.where(np.isnan(total), form.nan_code, form.encode(total))
+    if form.inf_code is not None:
+        # The encoder saturates infinities too; here only what is finite does.
+        table = np.where(np.isinf(total), form.inf_code | np.signbit(total) << 7, table)
+    return table.astype(np.uint8)
+
+
+def _sum(a: np.ndarray, b: np.ndarray, dtype: DType, op: ReduceOp) -> np.ndarray:
+    """Sums of at least 16 bits."""
+    nan = FLOATS[dtype].nan
+    with np.errstate(over="ignore", invalid="ignore"):
+        # An f32 sum of two narrower values, rounded again, is rounded right: 24 ≥ 2 · 11 + 2.
+        if dtype is DType.BF16:
+            wide = _sum(a.astype(np.uint32) << 16, b.astype(np.uint32) << 16, DType.F32, op)
+            upper = (wide + 0x7FFF + (wide >> 16 & 1)) >> 16
+            return np.where(wide == FLOATS[DType.F32].nan, nan, upper).astype(a.dtype)
+        kind = np.float32 if dtype is DType.F32 else np.float16
+        total = np.asarray(a.view(kind).astype(np.float32) + b.view(kind).astype(np.float32))
+        return np.where(np.isnan(total), a.dtype.type(nan), total.astype(kind).view(a.dtype))
+
+
+def _selection(a: np.ndarray, b: np.ndarray, dtype: DType, op: ReduceOp) -> np.ndarray:
+    """IEEE 754-2019's minimum or maximum."""
+    form: FloatFormat = FLOATS[dtype]
+    sign = 1 << form.width - 1
+
+    def rank(bits: np.ndarray) -> np.ndarray:
+        magnitude = (bits & sign - 1).astype(np.int64)
+        return np.where(bits & sign, -1 - magnitude, magnitude)  # −0 is below +0
+
+    takes_b = (rank(b) < rank(a)) ^ (op is ReduceOp.MAX)
+    nan = ((a & sign - 1) > form.limit) | ((b & sign - 1) > form.limit)
+    return np.where(nan, form.nan, np.where(takes_b, b, a)).astype(a.dtype)

@@ -7,8 +7,9 @@ status; a refused command neither waits nor moves anything.
    ``count`` above 1, rail that the card does not have.
 2. ``BAD_COUNTER``: a counter of this card (``wait_counter`` if it waits, ``local_counter``) that
    the card does not have. Waiting for ``NO_COUNTER`` is one, since it could never end.
-3. ``BAD_DTYPE``: a REDUCE that is not a sum of f32 or bf16, or whose target offset or length is not
-   a multiple of the element.
+3. ``BAD_DTYPE``: a REDUCE of a type or by an operator that there is not
+   (:mod:`hdl.compute.elements`), or whose target offset or length is not a multiple of the element,
+   or whose addend and target differ modulo the flit.
 4. ``BAD_DESCRIPTOR``: a GEMM whose descriptor is not at a multiple of 128.
 5. ``SOURCE_RANGE``: source bytes, or descriptor, beyond the card's memory.
 
@@ -25,14 +26,13 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.compute.elements import is_reducible, reducible
 from hdl.layouts import (
     ADDRESS_BITS,
     NO_COUNTER,
     Command,
-    DType,
     Op,
     Order,
-    ReduceOp,
     Status,
     pack,
     unpack,
@@ -45,7 +45,6 @@ __all__ = ["DESCRIPTOR_BYTES", "CommandCheck", "check_command"]
 DESCRIPTOR_BYTES = 128
 
 _BUILT = (Op.NOP, Op.FENCE, Op.WRITE, Op.REDUCE, Op.GEMM)
-_ELEMENT_BYTES = {DType.F32: 4, DType.BF16: 2}
 
 
 def check_command(params: CardParams, command: Mapping[str, Any], memory_bytes: int) -> Status:
@@ -71,13 +70,11 @@ def check_command(params: CardParams, command: Mapping[str, Any], memory_bytes: 
         return Status.BAD_COUNTER
     if flags["wait"] and fields["wait_counter"] >= min(counters, NO_COUNTER):
         return Status.BAD_COUNTER
-    if op is Op.REDUCE:
-        size = _ELEMENT_BYTES.get(fields["dtype"])
-        if (size is None or fields["redop"] is not ReduceOp.SUM
-                or fields["target"]["offset"] % size or fields["length"] % size
-                or (flags["addend"] and (fields["addend"] - fields["target"]["offset"])
-                    % params.link.flit_bytes)):
-            return Status.BAD_DTYPE
+    offset = fields["target"]["offset"]
+    if op is Op.REDUCE and (
+            not is_reducible(fields["dtype"], fields["redop"], offset | fields["length"])
+            or (flags["addend"] and (fields["addend"] - offset) % params.link.flit_bytes)):
+        return Status.BAD_DTYPE
     if op is Op.GEMM and fields["source"] % DESCRIPTOR_BYTES:
         return Status.BAD_DESCRIPTOR
     size = fields["length"] if moves else DESCRIPTOR_BYTES if op is Op.GEMM else None
@@ -130,15 +127,13 @@ class CommandCheck(wiring.Component):
             ((local >= counters) & (local != NO_COUNTER))
             | (command.flags.wait & (command.wait_counter >= min(counters, NO_COUNTER))))
 
-        bf16 = command.dtype == DType.BF16
-        low = command.target.offset[:2] | command.length[:2]
         lanes = (self._params.link.flit_bytes - 1).bit_length()
         unlike = Signal()
         m.d.comb += unlike.eq(addend & (command.addend[:lanes] != command.target.offset[:lanes]))
         m.d.comb += bad_dtype.eq(
             (command.op == Op.REDUCE)
-            & (~(bf16 | (command.dtype == DType.F32)) | (command.redop != ReduceOp.SUM)
-               | low[0] | (low[1] & ~bf16) | unlike))
+            & (~reducible(command.dtype.as_value(), command.redop.as_value(),
+                          command.target.offset | command.length) | unlike))
 
         length, end = Signal(32), Signal(ADDRESS_BITS + 2)
         m.d.comb += length.eq(Mux(self.gemm, DESCRIPTOR_BYTES, command.length))

@@ -9,18 +9,17 @@ from typing import Any
 
 from amaranth.lib import data
 
+from hdl.compute.elements import is_reducible
 from hdl.layouts import (
     ADDRESS_BITS,
     NO_COUNTER,
     NODE_BITS,
-    DType,
     PacketOp,
-    ReduceOp,
     Status,
 )
 from hdl.params import LinkParams
 
-__all__ = ["ELEMENT_BYTES", "HEADER_BYTES", "LENGTH_BITS", "PACKET_VERSION", "REQUEST_CLASS",
+__all__ = ["HEADER_BYTES", "LENGTH_BITS", "PACKET_VERSION", "REQUEST_CLASS",
            "RESPONSE_CLASS", "Reply", "class_vc", "header_flits", "packet_count", "refusal",
            "split"]
 
@@ -31,8 +30,6 @@ HEADER_BYTES = 32
 LENGTH_BITS = 13
 REQUEST_CLASS = 0
 RESPONSE_CLASS = 1
-#: Element types that the reduction adder knows, and their size.
-ELEMENT_BYTES: Mapping[DType, int] = {DType.F32: 4, DType.BF16: 2}
 
 
 class Reply(data.Struct):
@@ -85,11 +82,10 @@ def refusal(header: Mapping[str, Any], *, memory_bytes: int, counters: int, flit
         return Status.TARGET_RANGE
     if header["counter"] >= counters and header["counter"] != NO_COUNTER:
         return Status.BAD_COUNTER
-    if header["op"] is PacketOp.REDUCE:
-        size = ELEMENT_BYTES.get(header["dtype"])
-        if (size is None or header["redop"] is not ReduceOp.SUM or header["address"] % size
-                or header["length"] % size or (addend - header["address"]) % flit_bytes):
-            return Status.BAD_DTYPE
+    if header["op"] is PacketOp.REDUCE and (
+            not is_reducible(header["dtype"], header["redop"], header["address"] | header["length"])
+            or (addend - header["address"]) % flit_bytes):
+        return Status.BAD_DTYPE
     if header["flags"]["poison"]:
         return Status.POISON
     return Status.OK

@@ -35,6 +35,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.compute.elements import reducible
 from hdl.layouts import (
     ADDRESS_BITS,
     NO_COUNTER,
@@ -51,7 +52,6 @@ from hdl.nic.fifo import Fifo
 from hdl.nic.hazards import Hazards
 from hdl.nic.interfaces import Response
 from hdl.nic.packets import (
-    ELEMENT_BYTES,
     LENGTH_BITS,
     PACKET_VERSION,
     REQUEST_CLASS,
@@ -217,21 +217,18 @@ class Receiver(wiring.Component):
         end, read_start, read_end = (Signal(ADDRESS_BITS + 1, name=name)
                                      for name in ("end", "read_start", "read_end"))
         status = Signal(Status)
-        reduces, bf16 = Signal(), Signal()
-        low = Signal(2)
+        reduces = Signal()
         m.d.comb += [
             end.eq(header.address + header.length),
             read_start.eq(Mux(header.flags.extended & ~front.poison, extension.address,
                               header.address)),
             read_end.eq(read_start + header.length),
             reduces.eq(header.op == PacketOp.REDUCE),
-            bf16.eq(header.dtype == DType.BF16),
-            low.eq(header.address[:2] | header.length[:2]),
         ]
         element = Signal()  # type, operator and alignment can be reduced
-        m.d.comb += element.eq((header.redop == ReduceOp.SUM) & (
-            (header.dtype == DType.F32) & ((low & ELEMENT_BYTES[DType.F32] - 1) == 0)
-            | bf16 & ((low & ELEMENT_BYTES[DType.BF16] - 1) == 0))
+        m.d.comb += element.eq(
+            reducible(header.dtype.as_value(), header.redop.as_value(),
+                      header.address | header.length)
             & (read_start[:lane_bits] == header.address[:lane_bits]))
         with m.If((header.version != PACKET_VERSION) | ~(
                 reduces | (header.op == PacketOp.WRITE) & ~header.flags.extended)):
@@ -299,7 +296,7 @@ class Receiver(wiring.Component):
         addend_index = Signal.like(index)
         left = Signal(range(2 + (1 << LENGTH_BITS) // flit_bytes))  # flits with bytes of the range
         first_lane, spare_lanes = Signal(lane_bits), Signal(lane_bits)
-        adds, adds_bf16 = Signal(), Signal()
+        reducing, dtype, redop = Signal(), Signal(DType), Signal(ReduceOp)
         waits_for = Signal(packets)
         clear, ready, asks = Signal(), Signal(), Signal()
         usable = inside & (left != 0) & ~front.poison
@@ -321,7 +318,7 @@ class Receiver(wiring.Component):
 
         # `ready`: the flit at the front can be taken, but for the register of read requests.
         m.d.comb += [
-            asks.eq(usable & adds),
+            asks.eq(usable & reducing),
             clear.eq(~(waits_for & hazards.live).any() | ~asks),
             ready.eq(requests.read.valid & Mux(
                 inside, clear & update.room,
@@ -342,8 +339,9 @@ class Receiver(wiring.Component):
             step.data.eq(front.payload),
             step.mask.eq(Mux(usable, lanes, 0)),
             step.index.eq(index),
-            step.add.eq(asks),
-            step.bf16.eq(adds_bf16),
+            step.reduce.eq(asks),
+            step.dtype.eq(dtype),
+            step.redop.eq(redop),
             step.last.eq(front.tail),
             step.poison.eq(front.poison),
         ]
@@ -357,8 +355,9 @@ class Receiver(wiring.Component):
                                 >> lane_bits, 0)),
                     first_lane.eq(header.address[:lane_bits]),
                     spare_lanes.eq(-end[:lane_bits]),
-                    adds.eq(reduces),
-                    adds_bf16.eq(bf16),
+                    reducing.eq(reduces),
+                    dtype.eq(header.dtype),
+                    redop.eq(header.redop),
                     waits_for.eq(hazards.overlaps),
                 ]
                 with m.If(header.length == 0):

@@ -22,8 +22,9 @@ import numpy as np
 
 from drivers.backend import Completions, StallError, WaitTimeout
 from hdl import layouts
-from hdl.compute.reduce import add
-from hdl.layouts import NO_COUNTER, DType, Format, Op, Status
+from hdl.compute.elements import ELEMENT_BYTES
+from hdl.compute.reduce import combine
+from hdl.layouts import NO_COUNTER, Format, Op, Status
 from hdl.nic.check import check_command
 from hdl.params import CardParams
 from hdl.registers import IDENT, RegisterMap
@@ -181,12 +182,13 @@ class _Card:
         else:
             place = self.memory[packet.address:end]
             if fields["op"] is Op.REDUCE:
-                kind = np.uint32 if fields["dtype"] is DType.F32 else np.uint16
+                kind = f"u{ELEMENT_BYTES[fields['dtype']]}"
                 start = packet.address
                 if fields["flags"]["addend"]:
                     start += fields["addend"] - fields["target"]["offset"]
                 old = self.memory[start:start + len(packet.data)].view(kind)
-                place[:] = add(old, packet.data.view(kind), fields["dtype"]).view(np.uint8)
+                place[:] = combine(old, packet.data.view(kind), fields["dtype"],
+                                   fields["redop"]).view(np.uint8)
             else:
                 place[:] = packet.data
             if counter != NO_COUNTER:

@@ -14,7 +14,8 @@ from pathlib import Path
 import cocotb
 import pytest
 
-from hdl.layouts import NO_COUNTER, DType, Op, ReduceOp
+from hdl.compute.elements import ELEMENT_BYTES, OPERATORS
+from hdl.layouts import NO_COUNTER, Op
 from hdl.nic.control import Control
 from hdl.params import CardParams, LinkParams, NicParams, RouterParams
 from tests.bench import elaborated, run_bench
@@ -34,10 +35,10 @@ def random_command(rng: random.Random, params: CardParams, number: int) -> dict:
     fields: dict = {"op": op}
     flags = {"signal": rng.random() < 0.5, "ack": rng.random() < 0.4}
     if op in (Op.WRITE, Op.REDUCE):
-        dtype = rng.choice([DType.F32, DType.BF16])
-        size = 4 if dtype is DType.F32 else 2
+        dtype, redop = rng.choice(list(ELEMENT_BYTES)), rng.choice(OPERATORS)
+        size = ELEMENT_BYTES[dtype]
         length = rng.choice([0, size, 64, 256, rng.randrange(1200)]) // size * size
-        fields |= {"dtype": dtype, "redop": ReduceOp.SUM, "rail": rng.randrange(params.rails),
+        fields |= {"dtype": dtype, "redop": redop, "rail": rng.randrange(params.rails),
                    "length": length, "source": rng.randrange(memory - length),
                    "target": {"offset": rng.randrange(1 << 20) * size,
                               "node": rng.choice([NODE, NODE, 0x0101])},
@@ -65,7 +66,7 @@ def random_command(rng: random.Random, params: CardParams, number: int) -> dict:
             ("reserved", 1 << rng.randrange(16)),
             ("argument", {"operands": {"operand": 1 << rng.randrange(64)}}),
             ("count", rng.choice([1, 2, 1 << 31])), ("rail", params.rails),
-            ("local_counter", counters), ("dtype", rng.choice([2, 6, 15])), ("redop", 1),
+            ("local_counter", counters), ("dtype", rng.choice([7, 11, 15])), ("redop", 9),
             ("source", rng.choice([memory, memory - 64, (1 << 48) - 1])),
             ("length", rng.choice([1, 3, memory, (1 << 32) - 1])),
             ("local_counter", 254), ("wait_counter", counters), ("wait_counter", NO_COUNTER)])

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from amaranth.hdl import UnusedElaboratable
 
-from hdl.compute.reduce import add
+from hdl.compute.elements import ELEMENT_BYTES, OPERATORS
+from hdl.compute.reduce import combine
 from hdl.layouts import NO_COUNTER, DType, PacketOp, ReduceOp, Status, pack, unpack
 from hdl.nic.interfaces import Response, Transfer, TransferDone
-from hdl.nic.packets import packet_count
+from hdl.nic.packets import packet_count, split
 from hdl.nic.rail import Rail
 from hdl.params import PRESETS, CardParams, LinkParams, NicParams, RouterParams
 from tests.bench import Bench, MemoryPorts, Source, elaborated, run_bench
@@ -92,13 +93,15 @@ class Loop:
                 "slot": slot, "generation": 0, "ack": ack, "status": status, "tag": tag,
                 "peer": NODE, "link": 0}] * packets
         if status is Status.OK and length:
-            payload = bytes(self.image[source:source + length])
-            if op is PacketOp.REDUCE:
-                kind = np.uint32 if dtype is DType.F32 else np.uint16
-                start = target if addend is None else addend
-                old = np.frombuffer(bytes(self.image[start:start + length]), kind)
-                payload = add(old, np.frombuffer(payload, kind), dtype).tobytes()
-            self.image[target:target + length] = payload
+            for address, size in split(target, length, self.mtu):
+                done = address - target
+                payload = bytes(self.image[source + done:source + done + size])
+                if op is PacketOp.REDUCE:
+                    kind = f"u{ELEMENT_BYTES[dtype]}"
+                    start = done + (target if addend is None else addend)
+                    old = np.frombuffer(bytes(self.image[start:start + size]), kind)
+                    payload = combine(old, np.frombuffer(payload, kind), dtype, redop).tobytes()
+                self.image[address:address + size] = payload
         return packets if status is Status.OK and counter != NO_COUNTER else 0
 
     async def finish(self, counts):
@@ -121,8 +124,8 @@ async def transfers_reach_memory_and_are_answered_under_random_stalls(dut):
     counts = 0
     for number in range(300):
         op = rng.choice([PacketOp.WRITE, PacketOp.REDUCE])
-        dtype = rng.choice([DType.F32, DType.BF16])
-        element = 1 if op is PacketOp.WRITE else 4 if dtype is DType.F32 else 2
+        dtype, redop = rng.choice(list(ELEMENT_BYTES)), rng.choice(OPERATORS)
+        element = 1 if op is PacketOp.WRITE else ELEMENT_BYTES[dtype]
         length = rng.choice([0, rng.randrange(0, 200, element), rng.randrange(0, 1200, element)])
         source, target = rng.randrange(SIZE // 2 - length), rng.randrange(
             SIZE // 2, rng.choice([SIZE // 2 + 600, SIZE - length]), element)
@@ -135,9 +138,11 @@ async def transfers_reach_memory_and_are_answered_under_random_stalls(dut):
             places = (target - SIZE // 2) // flit + 2 if rng.random() < 0.5 else SIZE // flit // 2
             addend = max(0, min(SIZE // 2 + rng.randrange(max(1, places)) * flit,
                                 SIZE - length - flit) // flit * flit) + target % flit
-        counts += loop.send(number % 16, op, source, target, length, dtype=dtype, status=status,
-                            addend=addend,
-                            ack=rng.getrandbits(1), tag=rng.getrandbits(16),
+            if addend < target < addend + length:
+                addend = target  # a packet must not read what it has written itself
+        counts += loop.send(number % 16, op, source, target, length, dtype=dtype, redop=redop,
+                            status=status, addend=addend, ack=rng.getrandbits(1),
+                            tag=rng.getrandbits(16),
                             counter=rng.choice([NO_COUNTER, rng.randrange(64)]))
     await loop.bench.start()
     await loop.finish(counts)

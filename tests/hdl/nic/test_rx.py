@@ -5,7 +5,8 @@ from collections import deque
 import cocotb
 import numpy as np
 
-from hdl.compute.reduce import add
+from hdl.compute.elements import ELEMENT_BYTES, OPERATORS
+from hdl.compute.reduce import combine
 from hdl.layouts import (
     NO_COUNTER,
     DType,
@@ -164,10 +165,11 @@ class Rx:
     def _apply(self, fields, payload, addend=None):
         part = slice(fields["address"], fields["address"] + len(payload))
         if fields["op"] is PacketOp.REDUCE:
-            kind = np.uint32 if fields["dtype"] is DType.F32 else np.uint16
+            kind = f"u{ELEMENT_BYTES[fields['dtype']]}"
             start = fields["address"] if addend is None else addend
             old = np.frombuffer(self.image[start:start + len(payload)], kind)
-            payload = add(old, np.frombuffer(payload, kind), fields["dtype"]).tobytes()
+            payload = combine(old, np.frombuffer(payload, kind), fields["dtype"],
+                              fields["redop"]).tobytes()
         self.image[part] = payload
 
     def response(self, rng):
@@ -198,9 +200,9 @@ class Rx:
         assert self.memory.data == self.image
 
 
-def floats(rng, dtype, count):
+def elements(rng, dtype, count):
     """Bytes of elements that make sums interesting, specials now and then."""
-    width = 4 if dtype is DType.F32 else 2
+    width = ELEMENT_BYTES[dtype]
     tops = (0x3f, 0xbf, 0x40, 0x00, 0x7f)
     return b"".join(
         rng.randbytes(width - 1) + bytes([rng.choice([*tops, rng.randrange(256)])])
@@ -214,13 +216,13 @@ def random_request(rx, rng, window):
               "tag": rng.getrandbits(16), "key": rng.getrandbits(32),
               "flags": {"ack": int(rng.random() < 0.4)},
               "counter": rng.choice([NO_COUNTER, *range(PARAMS.nic.counters)]),
-              "dtype": rng.choice([DType.F32, DType.BF16])}
-    element = 4 if header["dtype"] is DType.F32 else 2
+              "dtype": rng.choice(list(ELEMENT_BYTES)), "redop": rng.choice(OPERATORS)}
+    element = ELEMENT_BYTES[header["dtype"]]
     count = rng.choice([0, 1, rng.randrange(1, 40), rng.randrange(1, 40), 256])
     header["address"] = rng.randrange(0, window, element)
     if header["op"] is PacketOp.WRITE:
         header["address"] += rng.randrange(element)
-    payload = floats(rng, header["dtype"], count)
+    payload = elements(rng, header["dtype"], count)
     bad = rng.random()
     if bad < 0.03:
         header["version"] = 1 + rng.randrange(15)
@@ -232,8 +234,9 @@ def random_request(rx, rng, window):
         header["counter"] = rng.randrange(PARAMS.nic.counters, NO_COUNTER)
     elif bad < 0.15:
         header["op"] = PacketOp.REDUCE
-        header |= rng.choice([{"dtype": DType.F16}, {"redop": ReduceOp.MAX}, {"dtype": 15},
-                              {"address": header["address"] | 1}])
+        header |= rng.choice([{"dtype": 7}, {"redop": 3}, {"redop": ReduceOp.SWAP}, {"dtype": 15},
+                              {"dtype": DType.F16, "address": header["address"] | 1},
+                              {"dtype": DType.I32, "address": header["address"] | 2}])
     elif bad < 0.18:
         header["flags"]["poison"] = 1
     elif bad < 0.21:
@@ -275,24 +278,25 @@ async def memory_is_right_when_nothing_stalls(dut):
     await rx.finish()
 
 
-def stream(rx, start, pieces, rng, dtype):
+def stream(rx, start, pieces, rng, dtype, redop):
     """REDUCE packets to adjacent ranges; returns the flits they take."""
     address = start
     for size in pieces:
-        rx.request({"op": PacketOp.REDUCE, "address": address, "counter": 3, "dtype": dtype},
-                   floats(rng, dtype, size // (4 if dtype is DType.F32 else 2)))
+        rx.request({"op": PacketOp.REDUCE, "address": address, "counter": 3, "dtype": dtype,
+                    "redop": redop},
+                   elements(rng, dtype, size // ELEMENT_BYTES[dtype]))
         address += size
     return len(rx.queues[0])
 
 
-async def at_line_rate(dut, start, pieces, dtype):
+async def at_line_rate(dut, start, pieces, dtype, redop=ReduceOp.SUM):
     rx = Rx(dut)
-    flits = stream(rx, start, pieces, rx.bench.rng, dtype)
+    flits = stream(rx, start, pieces, rx.bench.rng, dtype, redop)
     await rx.bench.start()
     await rx.finish()
     cycles = [cycle for cycle, _ in rx.arrivals]
     assert cycles == list(range(cycles[0], cycles[0] + flits)), "an arriving flit found no credit"
-    # The last flit: parsed 1, asked 2, its data 64 and one more, the adder 4 cycles later.
+    # The last flit: parsed 1, asked 2, its data 64 and one more, written 4 cycles later.
     assert rx.memory.log[-1][0] == cycles[-1] + 2 + 64 + 1 + 4
     assert rx.increments[-1] == rx.memory.log[-1][0] + 1
 
@@ -308,12 +312,23 @@ async def adjacent_reductions_that_share_flits_run_at_line_rate(dut):
 
 
 @cocotb.test()
+async def reductions_of_bytes_at_any_address_run_at_line_rate(dut):
+    await at_line_rate(dut, 1024 + 3, [1021, 999, 25, 500, 300, 224, 1024, 1001], DType.E4M3)
+
+
+@cocotb.test()
+async def maxima_of_integers_run_at_line_rate(dut):
+    await at_line_rate(dut, 1024 + 4, [1020, 1000, 24, 500, 300, 224, 1024], DType.I32,
+                       ReduceOp.MAX)
+
+
+@cocotb.test()
 async def reductions_of_the_same_bytes_wait_for_each_other(dut):
     rx = Rx(dut)
     rng = rx.bench.rng
     for _ in range(4):
         rx.request({"op": PacketOp.REDUCE, "address": 64, "counter": 1},
-                   floats(rng, DType.F32, 16))
+                   elements(rng, DType.F32, 16))
     await rx.bench.start()
     await rx.finish()
     gaps = {after - before for before, after in zip(rx.increments, rx.increments[1:], strict=False)}
@@ -326,7 +341,7 @@ async def sums_with_addends_elsewhere_cost_a_cycle_per_packet(dut):
     rng = rx.bench.rng
     for packet in range(6):
         rx.request({"op": PacketOp.REDUCE, "address": 1024 + 1024 * packet + 8, "counter": 3},
-                   floats(rng, DType.F32, 254), addend=8192 + 1024 * packet + 8)
+                   elements(rng, DType.F32, 254), addend=8192 + 1024 * packet + 8)
     flits = len(rx.queues[0])
     await rx.bench.start()
     await rx.finish()
@@ -341,9 +356,9 @@ async def a_sum_waits_for_writes_to_its_addend_and_not_to_its_target(dut):
     rx = Rx(dut)
     rng = rx.bench.rng
     reduce = {"op": PacketOp.REDUCE, "counter": 1}
-    rx.request(reduce | {"address": 0}, floats(rng, DType.F32, 8), addend=64)
-    rx.request(reduce | {"address": 0}, floats(rng, DType.F32, 8), addend=128)
-    rx.request(reduce | {"address": 256}, floats(rng, DType.F32, 8), addend=0)
+    rx.request(reduce | {"address": 0}, elements(rng, DType.F32, 8), addend=64)
+    rx.request(reduce | {"address": 0}, elements(rng, DType.F32, 8), addend=128)
+    rx.request(reduce | {"address": 256}, elements(rng, DType.F32, 8), addend=0)
     await rx.bench.start()
     await rx.finish()
     first, second, third = rx.increments
@@ -404,8 +419,8 @@ async def a_cut_packet_counts_nothing_and_is_answered(dut):
     for cut in range(1, 5):
         for op in (PacketOp.WRITE, PacketOp.REDUCE):
             header = {"op": op, "address": 256 * cut + 4, "counter": 5, "tag": cut, "generation": 3}
-            assert rx.request(header, floats(rng, DType.F32, 24), cut) is Status.POISON
-            rx.request(header | {"address": 4096 + 256 * cut}, floats(rng, DType.F32, 24))
+            assert rx.request(header, elements(rng, DType.F32, 24), cut) is Status.POISON
+            rx.request(header | {"address": 4096 + 256 * cut}, elements(rng, DType.F32, 24))
     await rx.bench.start()
     await rx.finish()
     assert len(rx.increments) == 8 and len(rx.replies.received) == 8

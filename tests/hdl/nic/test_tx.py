@@ -32,10 +32,11 @@ FLIT = flit(PARAMS.link)
 
 def transfer(rng, slot, source, target, length, **fields):
     return {"slot": slot, "op": rng.choice([PacketOp.WRITE, PacketOp.REDUCE]),
-            "ack": rng.getrandbits(1), "dtype": rng.choice([DType.F32, DType.BF16]),
-            "redop": ReduceOp.SUM, "counter": rng.getrandbits(8), "tag": rng.getrandbits(16),
-            "source": source, "target": {"offset": target, "node": rng.getrandbits(16)},
-            "length": length, "key": rng.getrandbits(32), "path": rng.getrandbits(8),
+            "ack": rng.getrandbits(1), "dtype": rng.choice(list(DType)),
+            "redop": rng.choice(list(ReduceOp)), "counter": rng.getrandbits(8),
+            "tag": rng.getrandbits(16), "source": source,
+            "target": {"offset": target, "node": rng.getrandbits(16)}, "length": length,
+            "key": rng.getrandbits(32), "path": rng.getrandbits(8),
             "generation": rng.getrandbits(3), "extended": int(rng.random() < 0.3),
             "addend": rng.randrange(1 << 47), **fields}
 

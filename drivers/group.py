@@ -11,7 +11,7 @@ as it was. Results are the same to the bit whenever inputs, group, algorithm, si
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -48,28 +48,26 @@ from .memory import Array
 if TYPE_CHECKING:
     from .supernode import SuperNode
 
-__all__ = ["OPERATORS", "Group", "check_reducible"]
+__all__ = ["OPERATORS", "Group", "reduction"]
 
 #: Operators by name.
-OPERATORS = {"sum": ReduceOp.SUM}
+OPERATORS = {"sum": ReduceOp.SUM, "min": ReduceOp.MIN, "max": ReduceOp.MAX}
 Arrays = Sequence[Array]
 
 
-def _are(names: Iterable[str]) -> str:
-    listed = list(names)
-    return f"{'is' if len(listed) == 1 else 'are'} {', '.join(listed)}"
-
-
-def check_reducible(dtype: ElementType) -> None:
-    """Check that cards add elements of ``dtype``.
+def reduction(dtype: ElementType, op: str) -> ReduceOp:
+    """The operator called ``op``, for elements of ``dtype``.
 
     Raises
     ------
     ValueError
-        If they do not, with those that they add.
+        If there is none, or cards do not reduce that type, with what they accept.
     """
+    if op not in OPERATORS:
+        raise ValueError(f"unknown operator {op!r}: accepted are {', '.join(OPERATORS)}")
     if dtype.name not in reducible():
-        raise ValueError(f"cards add no {dtype}: accepted are {', '.join(reducible())}")
+        raise ValueError(f"cards reduce no {dtype}: accepted are {', '.join(reducible())}")
+    return OPERATORS[op]
 
 
 class _Plan(NamedTuple):
@@ -107,7 +105,7 @@ class Group:
 
     def allreduce(self, inputs: Arrays, outputs: Arrays | None = None, *, op: str = "sum",
                   algorithm: str = "auto") -> Handle:
-        """Start the sum of all inputs, to every output."""
+        """Start the sum (or what else ``op`` says) of all inputs, to every output."""
         size = self._sizes(inputs)[0]
         task = Task(Collective.ALLREDUCE, len(self), (size,), in_place=outputs is None)
         return self.start(task, inputs, outputs or inputs, op, algorithm)
@@ -249,16 +247,14 @@ class Group:
         if algorithm not in algorithm_names():
             raise ValueError(f"unknown algorithm {algorithm!r}: accepted are "
                              f"{', '.join(algorithm_names())}")
-        if op is not None and op not in OPERATORS:
-            raise ValueError(f"unknown operator {op!r}: accepted {_are(OPERATORS)}")
         dtype = self._check(task, inputs, outputs)
+        redop = ReduceOp.SUM
         if dtype and task.kind.reduces:
-            check_reducible(dtype)
+            redop = reduction(dtype, op or "sum")
         item = dtype.size if dtype else 1
         plan = self._plan(task, inputs, outputs, item, algorithm)
         name = f"{plan.algorithm} {task.kind}" + (f" of {task.total} {dtype}" if dtype else "")
         operation = Operation(f"{name} on {len(self)} cards")
-        redop = OPERATORS[op or "sum"]
         if isinstance(plan.schedule, Program):
             lease = self._stage_program(operation, plan.schedule,
                                         [outputs[member] for member in plan.order], redop)
@@ -371,7 +367,7 @@ class Group:
             taken = [lease.counters(array.card, program.counters) for array in arrays]
         compiled = compile_program(
             program, [array.node for array in arrays], [array.offset for array in arrays],
-            arrays[0].dtype, mtu=supernode.params.nic.mtu, counters=np.array(taken),
+            arrays[0].dtype, redop=redop, mtu=supernode.params.nic.mtu, counters=np.array(taken),
             before=np.array([[pool.total(counter) for counter in numbers]
                              for pool, numbers in zip(pools, taken, strict=True)]))
         for pool, numbers, packets in zip(pools, taken, compiled.packets.tolist(), strict=True):

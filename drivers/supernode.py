@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
-from hdl.layouts import DType, Op
+from hdl.layouts import DType, Op, ReduceOp
 from hdl.params import CardParams
 from hdl.topology import Bound, Topology, gemm_bound, p2p_bound
 
@@ -26,7 +26,7 @@ from .device import DIRECT, LIST_QUEUE, Device, Operation, refresh, start_device
 from .dtypes import ElementType, element_type
 from .faults import LINK_STATUSES, dead_links
 from .gemm import describe_gemm
-from .group import Group, check_reducible
+from .group import Group, reduction
 from .handle import DEFAULT_TIMEOUT, Handle, OperationError, Result
 from .lease import Lease
 from .memory import Array
@@ -217,21 +217,22 @@ class SuperNode:
         """Start what :meth:`write` waits for."""
         return self._move(Op.WRITE, source, target, ack, path)
 
-    def reduce_into(self, source: Array, target: Array, *, ack: bool = True,
+    def reduce_into(self, source: Array, target: Array, *, op: str = "sum", ack: bool = True,
                     timeout: int = DEFAULT_TIMEOUT) -> Result:
-        """Add ``source`` into ``target`` at the target card (f32 or bf16), and wait. As
-        :meth:`write` in all else."""
-        check_reducible(source.dtype)
-        return self._move(Op.REDUCE, source, target, ack).wait(timeout)
+        """Reduce ``source`` into ``target`` at the target card by ``op`` (sum, min or max), and
+        wait. As :meth:`write` in all else."""
+        redop = reduction(source.dtype, op)
+        return self._move(Op.REDUCE, source, target, ack, redop=redop).wait(timeout)
 
-    def _move(self, op: Op, source: Array, target: Array, ack: bool, path: int = 0) -> Handle:
+    def _move(self, op: Op, source: Array, target: Array, ack: bool, path: int = 0,
+              redop: ReduceOp = ReduceOp.SUM) -> Handle:
         if source.shape != target.shape or source.dtype != target.dtype:
             raise ValueError(f"source {source.dtype}{list(source.shape)} and target {target.dtype}"
                              f"{list(target.shape)} differ")
         bound = p2p_bound(self.topology, self.params, source.card, target.card, source.nbytes)
         move = Command(op=op, source=source.offset, node=target.node, address=target.offset,
-                       length=source.nbytes, dtype=source.dtype.code or DType.F32, signal=True,
-                       path=path)
+                       length=source.nbytes, dtype=source.dtype.code or DType.F32, redop=redop,
+                       signal=True, path=path)
         operation = Operation(f"{op.name.lower()} from card {source.card} to card {target.card}")
         sender, receiver = self.devices[source.card], self.devices[target.card]
         if ack:
@@ -336,7 +337,7 @@ class SuperNode:
         ------
         ValueError
             If arrays share a card, or differ in size or type; if the operator or the algorithm is
-            not there, or the group does not allow it; or if cards do not add this type.
+            not there, or the group does not allow it; or if cards do not reduce this type.
         """
         if not arrays:
             raise ValueError("allreduce needs at least one array")

@@ -1,6 +1,7 @@
 """What collectives must give, bit for bit, from numpy's own arithmetic and not from schedules.
 
 Floating-point sums depend on their order, and each algorithm has one, the same whatever the timing.
+Minima and maxima are formed in the same order, and do not depend on it.
 Of a vector that is cut into one chunk per member, or of a block that a member gets:
 
 *Ring.* Chunk c starts as the share of the ring's c-th member and goes once around; each member on
@@ -41,11 +42,13 @@ from hdl.topology import Topology
 if TYPE_CHECKING:
     from drivers.handle import Handle
 
-__all__ = ["allreduce_sum", "dimension_sum", "moved", "outputs_of", "ring_sum", "sum_in_order"]
+__all__ = ["allreduce_sum", "dimension_sum", "moved", "outputs_of", "reduced", "ring_sum",
+           "sum_in_order"]
 
 
 def outputs_of(topology: Topology, params: CardParams, cards: Sequence[int], task: Task,
-               inputs: Sequence[np.ndarray], handle: Handle) -> list[np.ndarray]:
+               inputs: Sequence[np.ndarray], handle: Handle,
+               op: str = "sum") -> list[np.ndarray]:
     """Flat outputs of all members of ``task``, on their ``cards``, after what ``handle`` has run,
     from their inputs."""
     shares = [np.ravel(values) for values in inputs]
@@ -53,10 +56,10 @@ def outputs_of(topology: Topology, params: CardParams, cards: Sequence[int], tas
         return moved(task, shares)
     if isinstance(handle.schedule, Program):
         member = {card: number for number, card in enumerate(cards)}
-        total = dimension_sum(handle.schedule, [shares[member[card]] for card in handle.order])
+        total = dimension_sum(handle.schedule, [shares[member[card]] for card in handle.order], op)
         return [total] * task.members
     setting = Setting.of(topology, params, cards, shares[0].itemsize)
-    return sum_in_order(handle.algorithm, task, setting, shares)
+    return sum_in_order(handle.algorithm, task, setting, shares, op)
 
 
 def moved(task: Task, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -94,25 +97,24 @@ def ring_sum(topology: Topology, params: CardParams, inputs: Sequence[np.ndarray
     return sum_in_order("ring", task, setting, shares)[0].reshape(np.shape(inputs[0]))
 
 
-def sum_in_order(algorithm: str, task: Task, setting: Setting,
-                 inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Outputs of all members of a collective that adds, from their flat inputs, finite float32 or
-    bfloat16."""
+def sum_in_order(algorithm: str, task: Task, setting: Setting, inputs: Sequence[np.ndarray],
+                 op: str = "sum") -> list[np.ndarray]:
+    """Outputs of all members of a collective that reduces, from their flat inputs."""
     order = _ORDERS[algorithm]
     if task.kind is Collective.REDUCE_SCATTER:
         starts = np.cumsum([0, *task.counts])
-        return [order(task, setting, [values[starts[member]:starts[member + 1]]
-                                      for values in inputs], member)
+        return [order(op, task, setting, [values[starts[member]:starts[member + 1]]
+                                          for values in inputs], member)
                 for member in range(task.members)]
     if task.kind is Collective.REDUCE:
-        total = order(task, setting, list(inputs), task.root)
+        total = order(op, task, setting, list(inputs), task.root)
         return [total if member == task.root else total[:0] for member in range(task.members)]
     if algorithm in ("doubling", "tree"):
-        total = order(task, setting, list(inputs), 0)
+        total = order(op, task, setting, list(inputs), 0)
     else:
         total = np.empty_like(inputs[0])
         for owner, chunk in enumerate(_chunks(algorithm, task, setting)):
-            total[chunk] = order(task, setting, [values[chunk] for values in inputs], owner)
+            total[chunk] = order(op, task, setting, [values[chunk] for values in inputs], owner)
     return [total] * task.members
 
 
@@ -134,20 +136,21 @@ def _chunks(algorithm: str, task: Task, setting: Setting) -> list[np.ndarray]:
     return [np.arange(region.start, region.end) for region in whole.split(n, granule)]
 
 
-def _around(task: Task, ring: Sequence[int], shares: Sequence[np.ndarray],
+def _around(op: str, task: Task, ring: Sequence[int], shares: Sequence[np.ndarray],
             owner: int) -> np.ndarray:
     first = list(ring).index(owner) + 1
     value = shares[ring[first % len(ring)]]
     for step in range(1, len(ring)):
-        value = _add(shares[ring[(first + step) % len(ring)]], value)
+        value = reduced(op, shares[ring[(first + step) % len(ring)]], value)
     return value
 
 
-def _ring(task: Task, setting: Setting, shares: list[np.ndarray], owner: int) -> np.ndarray:
-    return _around(task, setting.ring, shares, owner)
+def _ring(op: str, task: Task, setting: Setting, shares: list[np.ndarray],
+          owner: int) -> np.ndarray:
+    return _around(op, task, setting.ring, shares, owner)
 
 
-def _bidirectional(task: Task, setting: Setting, shares: list[np.ndarray],
+def _bidirectional(op: str, task: Task, setting: Setting, shares: list[np.ndarray],
                    owner: int) -> np.ndarray:
     count = len(shares[0])
     if task.kind is Collective.ALLREDUCE:
@@ -163,60 +166,64 @@ def _bidirectional(task: Task, setting: Setting, shares: list[np.ndarray],
         granule, _ = ring_shape(setting.params, members, largest // 2, setting.item_size, 1)
         middle = Region(0, count).split(2, granule)[0].count
     return np.append(
-        _around(task, setting.ring, [share[:middle] for share in shares], owner),
-        _around(task, setting.ring[::-1], [share[middle:] for share in shares], owner))
+        _around(op, task, setting.ring, [share[:middle] for share in shares], owner),
+        _around(op, task, setting.ring[::-1], [share[middle:] for share in shares], owner))
 
 
-def _direct(task: Task, setting: Setting, shares: list[np.ndarray], owner: int) -> np.ndarray:
+def _direct(op: str, task: Task, setting: Setting, shares: list[np.ndarray],
+            owner: int) -> np.ndarray:
     value = shares[owner]
     for step in range(1, len(shares)):
-        value = _add(value, shares[owner - step])
+        value = reduced(op, value, shares[owner - step])
     return value
 
 
-def _halving(task: Task, setting: Setting, shares: list[np.ndarray], owner: int) -> np.ndarray:
+def _halving(op: str, task: Task, setting: Setting, shares: list[np.ndarray],
+             owner: int) -> np.ndarray:
     n = len(shares)
     held = [shares[(owner - step) % n] for step in range(n)]
     distance = 1 << (n - 1).bit_length() >> 1
     while distance:
         for step in range(distance, min(2 * distance, n)):
-            held[step - distance] = _add(held[step - distance], held[step])
+            held[step - distance] = reduced(op, held[step - distance], held[step])
         distance >>= 1
     return held[0]
 
 
-def _doubling(task: Task, setting: Setting, shares: list[np.ndarray], owner: int) -> np.ndarray:
+def _doubling(op: str, task: Task, setting: Setting, shares: list[np.ndarray],
+              owner: int) -> np.ndarray:
     core = 1 << len(shares).bit_length() - 1
     held = shares[:core]
     for extra in range(core, len(shares)):
-        held[extra - core] = _add(held[extra - core], shares[extra])
+        held[extra - core] = reduced(op, held[extra - core], shares[extra])
     bit = 1
     while bit < core:
-        held = [_add(held[member], held[member ^ bit]) for member in range(core)]
+        held = [reduced(op, held[member], held[member ^ bit]) for member in range(core)]
         bit *= 2
     return held[0]
 
 
-def _tree(task: Task, setting: Setting, shares: list[np.ndarray], owner: int) -> np.ndarray:
+def _tree(op: str, task: Task, setting: Setting, shares: list[np.ndarray],
+          owner: int) -> np.ndarray:
     n, first = len(shares), setting.ring.index(task.root)
     held = [shares[setting.ring[(first + place) % n]] for place in range(n)]
     bit = 1
     while bit < n:
         for place in range(0, n - bit, 2 * bit):
-            held[place] = _add(held[place], held[place + bit])
+            held[place] = reduced(op, held[place], held[place + bit])
         bit *= 2
     return held[0]
 
 
 #: The sum of members' shares of what ``owner`` gets, in the algorithm's order.
-_ORDERS: dict[str, Callable[[Task, Setting, list[np.ndarray], int], np.ndarray]] = {
+_ORDERS: dict[str, Callable[[str, Task, Setting, list[np.ndarray], int], np.ndarray]] = {
     "ring": _ring, "bidirectional": _bidirectional, "direct": _direct, "halving": _halving,
     "doubling": _doubling, "tree": _tree}
 
 
-def dimension_sum(shape: Program, inputs: Sequence[np.ndarray]) -> np.ndarray:
-    """The sum of one array per member, finite float32 or bfloat16, stage by stage. Of ``shape``
-    only what cuts the array is read: stages, slices and granule."""
+def dimension_sum(shape: Program, inputs: Sequence[np.ndarray], op: str = "sum") -> np.ndarray:
+    """The sum (or what ``op`` says) of one array per member, stage by stage. Of ``shape`` only what
+    cuts the array is read: stages, slices and granule."""
     count = np.size(inputs[0])
     # One axis per stage, the first stage last but one; then the elements.
     shares = np.reshape(np.stack([np.ravel(values) for values in inputs]),
@@ -226,11 +233,11 @@ def dimension_sum(shape: Program, inputs: Sequence[np.ndarray]) -> np.ndarray:
         axes = [len(shape.factors) - 1 - stage for stage in part.stages]
         region = part.region
         ordered = np.transpose(shares, (*axes, len(axes)))[..., region.start:region.end]
-        total[region.start:region.end] = _stages(ordered, shape.granule, part.direction)
+        total[region.start:region.end] = _stages(op, ordered, shape.granule, part.direction)
     return total.reshape(np.shape(inputs[0]))
 
 
-def _stages(shares: np.ndarray, granule: int, direction: int) -> np.ndarray:
+def _stages(op: str, shares: np.ndarray, granule: int, direction: int) -> np.ndarray:
     """Sum over all axes but the last, the first one first."""
     if shares.ndim == 1:
         return shares
@@ -241,13 +248,35 @@ def _stages(shares: np.ndarray, granule: int, direction: int) -> np.ndarray:
             chunk = shares[..., region.start:region.end]
             value = chunk[(own + direction) % members]
             for step in range(2, members + 1):
-                value = _add(chunk[(own + direction * step) % members], value)
-            total[region.start:region.end] = _stages(value, granule, direction)
+                value = reduced(op, chunk[(own + direction * step) % members], value)
+            total[region.start:region.end] = _stages(op, value, granule, direction)
     return total
 
 
-def _add(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    if a.dtype == ml_dtypes.bfloat16:
-        # A float32 has more than twice the bits of a bfloat16: rounding twice is rounding once.
-        return (a.astype(np.float32) + b.astype(np.float32)).astype(a.dtype)
-    return a + b
+#: The codes of the NaNs that reductions give, by type.
+_NANS = {"float32": 0x7FC00000, "bfloat16": 0x7FC0, "float16": 0x7E00, "float8_e4m3fn": 0x7F,
+         "float8_e5m2": 0x7F}
+
+
+def reduced(op: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Elements of any type reduced as cards do: floats rounded once, those of 8 bits saturating,
+    integers modulo the type."""
+    if a.dtype.name not in _NANS:
+        return {"sum": np.add, "min": np.minimum, "max": np.maximum}[op](a, b)
+    with np.errstate(over="ignore", invalid="ignore"):
+        # A float32 has more than twice the bits of all narrower types, and all their values:
+        # rounding twice is rounding once.
+        x, y = a.astype(np.float32), b.astype(np.float32)
+        if op == "sum":
+            exact = x + y
+            if a.dtype.itemsize == 1:  # saturates, but for infinite operands
+                most = np.float32(ml_dtypes.finfo(a.dtype).max)
+                exact = np.where(np.isinf(exact), exact, np.clip(exact, -most, most))
+            found = exact.astype(a.dtype)
+        else:
+            first = x < y if op == "min" else x > y
+            negative = np.signbit(x) == (op == "min")  # −0 is below +0
+            found = np.where(first | ((x == y) & negative), a, b)
+            exact = np.where(np.isnan(x), x, y)
+    found.view(f"u{a.dtype.itemsize}")[np.isnan(exact)] = _NANS[a.dtype.name]
+    return found

@@ -14,7 +14,7 @@ import numpy as np
 
 from drivers.commands import COMMAND_BYTES, Command, CommandList, put_field
 from drivers.dtypes import ElementType
-from hdl.layouts import Op
+from hdl.layouts import Op, ReduceOp
 
 from .program import Kind, Program
 
@@ -31,8 +31,8 @@ class CompiledProgram:
 
 
 def compile_program(program: Program, nodes: Sequence[int], addresses: Sequence[int],
-                    dtype: ElementType, *, mtu: int, counters: np.ndarray,
-                    before: np.ndarray) -> CompiledProgram:
+                    dtype: ElementType, *, mtu: int, counters: np.ndarray, before: np.ndarray,
+                    redop: ReduceOp = ReduceOp.SUM) -> CompiledProgram:
     """Compile ``program``.
 
     Parameters
@@ -45,13 +45,15 @@ def compile_program(program: Program, nodes: Sequence[int], addresses: Sequence[
         Members × counters: number of each counter on that member's card, and its total before the
         collective.
     """
-    return _Compiler(program, nodes, addresses, dtype, mtu, counters, before).compile()
+    return _Compiler(program, nodes, addresses, dtype, redop, mtu, counters,
+                     before).compile()
 
 
 class _Compiler:
     def __init__(self, program: Program, nodes: Sequence[int], addresses: Sequence[int],
-                 dtype: ElementType, mtu: int, counters: np.ndarray, before: np.ndarray) -> None:
-        self._program, self._dtype = program, dtype
+                 dtype: ElementType, redop: ReduceOp, mtu: int, counters: np.ndarray,
+                 before: np.ndarray) -> None:
+        self._program, self._dtype, self._redop = program, dtype, redop
         self._nodes, self._addresses = np.array(nodes), np.array(addresses)
         self._counters, self._before = counters, before
         members = program.members
@@ -121,7 +123,7 @@ class _Compiler:
         assert self._dtype.code is not None
         rows = self._commands(Command(
             op=Op.REDUCE if move.kind is Kind.REDUCE else Op.WRITE, dtype=self._dtype.code,
-            rail=program.slices[move.slice].rail))
+            redop=self._redop, rail=program.slices[move.slice].rail))
         peers = program.shifted(move.stage, move.step)
         starts = np.zeros(program.members, np.int64)
         if move.kind is not Kind.SIGNAL:

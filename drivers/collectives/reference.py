@@ -1,4 +1,4 @@
-"""What a schedule computes, bit for bit: its steps on numpy arrays, with the adder's own model."""
+"""What a schedule computes, bit for bit: its steps on numpy arrays, with the hardware's model."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from drivers.dtypes import ElementType, element_type
 from hdl.compute.reduce import combine
+from hdl.layouts import ReduceOp
 
 from .program import Program
 from .schedule import Schedule, Send
@@ -17,7 +18,7 @@ __all__ = ["reference"]
 
 
 def reference(schedule: Schedule | Program, inputs: Sequence[np.ndarray],
-              dtype: str | ElementType) -> list[np.ndarray]:
+              dtype: str | ElementType, op: ReduceOp = ReduceOp.SUM) -> list[np.ndarray]:
     """Return each member's output after ``schedule`` has run on ``inputs``, both flat.
 
     Sums depend on their order; every order that the schedule allows gives the same bits, or the
@@ -43,7 +44,7 @@ def reference(schedule: Schedule | Program, inputs: Sequence[np.ndarray],
         if isinstance(step, Send):
             values = of(position, step.source)
             if step.addend:
-                values = combine(of(step.peer, step.addend), values, kind.code)
+                values = combine(of(step.peer, step.addend), values, kind.code, op)
             of(step.peer, step.target)[:] = values
     return [of(member, task.output(member)).view(kind.numpy).copy()
             for member in range(schedule.members)]

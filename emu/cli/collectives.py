@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 __all__ = ["COMMANDS", "Request", "Run", "bus_factor", "collective_named", "run_once"]
 
 _HELP = {
-    Collective.ALLREDUCE: "Sum an array over all cards; every card ends with the result.",
-    Collective.REDUCE: "Sum an array over all cards; the root ends with the result.",
+    Collective.ALLREDUCE: "Reduce an array over all cards; every card ends with the result.",
+    Collective.REDUCE: "Reduce an array over all cards; the root ends with the result.",
     Collective.BROADCAST: "Give the root's array to every card.",
     Collective.ALLGATHER: "Give every card's block to all cards.",
-    Collective.REDUCE_SCATTER: "Sum an array over all cards; every card ends with its block of it.",
+    Collective.REDUCE_SCATTER: "Reduce an array over all cards; every card ends with its block.",
     Collective.GATHER: "Bring every card's block to the root.",
     Collective.SCATTER: "Give every card its block of the root's array.",
     Collective.ALLTOALL: "Give a block from every card to every card.",
@@ -126,7 +126,8 @@ def run_once(setup: Machine, machine: SuperNode, request: Request, members: int,
                                       algorithm=request.algorithm))
         watch.expect(handle.bound.cycles)
         result = handle.wait(timeout(task.total * DTYPES[request.dtype].size))
-    wanted = outputs_of(machine.topology, machine.params, range(members), task, inputs, handle)
+    wanted = outputs_of(machine.topology, machine.params, range(members), task, inputs, handle,
+                        request.op)
     found = [_output(task, member, array) for member, array in enumerate(buffers["output"])]
     verdict = compare(found, wanted)
     machine.free(*buffers["input"], *buffers["output"])

@@ -18,6 +18,8 @@ from drivers.collectives import (
     proved_schedule,
     reference,
 )
+from drivers.dtypes import DTYPES
+from drivers.group import OPERATORS
 from emu.oracle import sum_in_order
 from hdl.params import CardParams, RouterParams, preset
 
@@ -135,10 +137,11 @@ def test_algorithms_serve_what_they_say_and_refuse_the_rest_by_name():
 @pytest.mark.parametrize("name", [name for name, kinds in SERVES.items() if "allreduce" in kinds])
 @pytest.mark.parametrize("members", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("count", [1, 13, 300])
-def test_sums_come_in_the_documented_order(name, members, count):
+@pytest.mark.parametrize(("dtype", "op"), [("f32", "sum"), ("e4m3", "sum"), ("i8", "max")])
+def test_reductions_come_in_the_documented_order(name, members, count, dtype, op):
     rng = np.random.default_rng(count)
-    inputs = [(rng.standard_normal(count) * 2.0 ** rng.integers(-12, 12, count)).astype(np.float32)
-              for _ in range(members)]
+    inputs = [(rng.standard_normal(count) * 2.0 ** rng.integers(-6, 6, count)).astype(
+        DTYPES[dtype].numpy) for _ in range(members)]
     for kind in (Collective.ALLREDUCE, Collective.REDUCE, Collective.REDUCE_SCATTER):
         if str(kind) not in SERVES[name]:
             continue
@@ -147,8 +150,9 @@ def test_sums_come_in_the_documented_order(name, members, count):
             shares = [np.resize(values, task.input(member).count)
                       for member, values in enumerate(inputs)]
             setting = setting_of(task, rng)
-            outputs = reference(proved_schedule(name, task, setting), shares, "f32")
-            for found, wanted in zip(outputs, sum_in_order(name, task, setting, shares),
+            outputs = reference(proved_schedule(name, task, setting), shares, dtype,
+                                OPERATORS[op])
+            for found, wanted in zip(outputs, sum_in_order(name, task, setting, shares, op),
                                      strict=True):
                 assert found.tobytes() == wanted.tobytes()
 

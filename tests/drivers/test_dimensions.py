@@ -28,6 +28,7 @@ from drivers.collectives import (
 from drivers.collectives.compiler import Placement, compile_schedule
 from drivers.collectives.dimensions import counters_of, moves_of, slices_of
 from drivers.dtypes import DTYPES
+from drivers.group import OPERATORS
 from emu.oracle import dimension_sum
 from hdl.params import preset
 from hdl.topology import parse
@@ -73,10 +74,10 @@ def test_programs_pass_both_proofs_and_add_in_the_order_of_the_definition(dims, 
     check_program(made)
     schedule = made.expand()
     check(schedule)
-    for dtype in ("f32", "bf16"):
+    for dtype, op in (("f32", "sum"), ("bf16", "sum"), ("f16", "min")):
         inputs = values_of(made.members, count, dtype, seed=count)
-        expected = dimension_sum(made, inputs)
-        for output in reference(schedule, inputs, dtype):
+        expected = dimension_sum(made, inputs, op)
+        for output in reference(schedule, inputs, dtype, OPERATORS[op]):
             assert output.tobytes() == expected.tobytes()
 
 

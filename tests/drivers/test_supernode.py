@@ -14,7 +14,8 @@ from drivers.collectives import Send, reference
 from drivers.commands import Command
 from drivers.counters import CounterPool, OutOfCountersError
 from drivers.device import DIRECT, LIST_QUEUE, Operation
-from drivers.dtypes import DTYPES
+from drivers.dtypes import DTYPES, reducible
+from drivers.group import OPERATORS
 from drivers.handle import OperationError
 from drivers.lease import Lease
 from drivers.supernode import SuperNode
@@ -38,16 +39,19 @@ def machine(spec="ring:3", *, params=SMALL, seed=None, rings=256, **options) -> 
 
 
 def random_values(rng, shape, dtype):
+    if DTYPES[dtype].numpy.kind == "i":
+        return rng.integers(-128, 128, shape).astype(DTYPES[dtype].numpy)
     return rng.standard_normal(shape).astype(np.float32).astype(DTYPES[dtype].numpy)
 
 
-def check_allreduce(supernode: SuperNode, cards, count, dtype, seed=0):
+def check_allreduce(supernode: SuperNode, cards, count, dtype, seed=0, op="sum"):
     rng = np.random.default_rng(seed)
     inputs = {card: random_values(rng, count, dtype) for card in cards}
     arrays = {card: supernode.malloc(count, dtype, card).write(inputs[card]) for card in cards}
-    handle = supernode.allreduce([arrays[card] for card in cards])
+    handle = supernode.allreduce([arrays[card] for card in cards], op=op)
     result = handle.wait()
-    wanted = reference(handle.schedule, [inputs[card] for card in handle.order], dtype)
+    wanted = reference(handle.schedule, [inputs[card] for card in handle.order], dtype,
+                       OPERATORS[op])
     for card, values in zip(handle.order, wanted, strict=True):
         assert arrays[card].read().tobytes() == values.tobytes()
     supernode.free(*arrays.values())
@@ -61,6 +65,13 @@ def check_allreduce(supernode: SuperNode, cards, count, dtype, seed=0):
 @pytest.mark.parametrize("cards", [1, 2, 3, 5, 8])
 def test_allreduce_is_bit_exact_on_any_number_of_cards_and_elements(cards, count, dtype):
     check_allreduce(machine(f"ring:{cards}"), range(cards), count, dtype)
+
+
+@pytest.mark.parametrize("op", OPERATORS)
+@pytest.mark.parametrize("dtype", reducible())
+def test_allreduce_serves_every_type_and_operator(dtype, op):
+    check_allreduce(machine("ring:3"), range(3), 201, dtype, op=op)
+    check_allreduce(machine("torus:2x2x2", params=CUBE), range(8), 403, dtype, op=op)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -165,7 +176,7 @@ def test_counters_come_back_and_wrap_at_32_bits():
 
 
 @pytest.mark.parametrize(("change", "text"), [
-    ({"op": "max"}, "unknown operator 'max': accepted is sum"),
+    ({"op": "prod"}, "unknown operator 'prod': accepted are sum, min, max"),
     ({"algorithm": "star"}, "unknown algorithm 'star': accepted are auto, dimensions, ring")])
 def test_allreduce_refuses_what_is_not_there(change, text):
     supernode = machine()
@@ -181,8 +192,8 @@ def test_allreduce_refuses_arrays_that_do_not_fit_together():
                          ([four, supernode.malloc(4, "bf16", 1)],
                           "member 1 is bf16 on card 1, and should be f32"),
                          ([four, four], "each card once"), ([], "at least one array"),
-                         ([supernode.malloc(4, "i32", 0)],
-                          "cards add no i32: accepted are f32, bf16")):
+                         ([supernode.malloc(4, "u8", 0)],
+                          "cards reduce no u8: accepted are f32, bf16, f16, e4m3, e5m2, i32, i8")):
         with pytest.raises(ValueError, match=text):
             supernode.allreduce(arrays)
 
@@ -218,14 +229,17 @@ def test_write_moves_bytes_between_any_two_cards(size, ack):
 
 
 @pytest.mark.parametrize("ack", [True, False])
-def test_reduce_into_adds_at_the_target(ack):
+@pytest.mark.parametrize(("dtype", "op", "join"), [
+    ("bf16", "sum", np.add), ("f32", "max", np.maximum), ("f16", "sum", np.add),
+    ("e4m3", "min", np.minimum), ("i32", "min", np.minimum), ("i8", "sum", np.add)])
+def test_reduce_into_joins_at_the_target(dtype, op, join, ack):
     supernode = machine("ring:3")
     rng = np.random.default_rng(2)
-    a, b = (random_values(rng, 777, "bf16") for _ in range(2))
-    source, target = supernode.malloc(777, "bf16", 0), supernode.malloc(777, "bf16", 1)
-    supernode.reduce_into(source.write(a), target.write(b), ack=ack)
-    assert target.read().tobytes() == (a + b).tobytes()
-    with pytest.raises(ValueError, match="cards add no u8"):
+    a, b = (random_values(rng, 777, dtype) for _ in range(2))
+    source, target = supernode.malloc(777, dtype, 0), supernode.malloc(777, dtype, 1)
+    supernode.reduce_into(source.write(a), target.write(b), op=op, ack=ack)
+    assert target.read().tobytes() == join(a, b).tobytes()
+    with pytest.raises(ValueError, match="cards reduce no u8"):
         supernode.reduce_into(supernode.malloc(4, "u8", 0), supernode.malloc(4, "u8", 1))
 
 

@@ -149,7 +149,7 @@ class FakeGroup:
                      task.input(member)).copy() for member in range(task.members)]
         handle = FakeHandle(self.machine.result, self.cards)
         found = outputs_of(self.machine.topology, self.machine.params, self.cards, task, shares,
-                           handle)
+                           handle, op)
         for member, values in enumerate(found):
             of(outputs, member, task.output(member))[:] = values
             self.machine.corrupt(outputs[member])

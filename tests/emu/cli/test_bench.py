@@ -96,7 +96,7 @@ def test_a_plot_is_a_drawing_and_one_place_is_enough(tmp_path: Any, capsys: Any)
     ("allreduce", ["--topology", "-g"]),
     ("allreduce --topology ring:2 -g 3", ["--cards", "ring:2 has 2 cards"]),
     ("broadcast --topology ring:2 --root 2", ["--root", "2 cards"]),
-    ("allgather --topology ring:2 --op max", ["'max'", "sum"]),
+    ("allgather --topology ring:2 --op prod", ["'prod'", "sum, min, max"]),
     ("allreduce --topology ring:2 -b 2", ["--minbytes", "2", "4 bytes"]),
     ("allreduce --topology ring:2 -b 64 -e 8", ["--maxbytes", "8", "64"]),
     ("allreduce --topology ring:2 -f 1", ["1", "x>=2"]),

@@ -1,4 +1,4 @@
-"""A rail: one tx/rx DMA pair with a local router port and its own reduction adder.
+"""A rail: one tx/rx DMA pair with a local router port and its own reducer.
 
 ::
 

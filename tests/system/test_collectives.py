@@ -11,6 +11,9 @@ import pytest
 
 import emu
 from drivers.collectives import Buffer, Collective, Task
+from drivers.dtypes import DTYPES, reducible
+from drivers.group import OPERATORS
+from emu.oracle import outputs_of
 from tests.drivers.test_algorithms import PAIRS, expected, task_of, values_of
 
 SEEDS = random.Random(int(os.environ["SUPERNODE_SEED"]))
@@ -114,3 +117,24 @@ def test_every_algorithm_gives_the_right_bits_on_some_cards(cube, name, kind):
             count = int(rng.choice([0, 1, 3, 40, 300]))
             run(cube, cards, task_of(kind, members, count, in_place, rng), name, rng,
                 aligned=bool(rng.random() < 0.5))
+
+
+@pytest.mark.parametrize("op", OPERATORS)
+def test_every_type_is_reduced_as_the_oracle_does(cube, op):
+    for dtype in reducible():
+        kind = DTYPES[dtype]
+        rng = np.random.default_rng(7)
+        bits = rng.integers(0, 1 << 8 * kind.size, (8, 301), f"u{kind.size}")
+        inputs = list(bits.view(kind.numpy))
+        arrays = [cube.malloc(301, dtype, card).write(values)
+                  for card, values in enumerate(inputs)]
+        task = Task(Collective.ALLREDUCE, 8, (301,), in_place=True)
+        for algorithm in ("dimensions", "ring", "halving"):
+            for array, values in zip(arrays, inputs, strict=True):
+                array.write(values)
+            handle = cube.allreduce(arrays, op=op, algorithm=algorithm)
+            handle.wait()
+            wanted = outputs_of(cube.topology, cube.params, range(8), task, inputs, handle, op)
+            for array, values in zip(arrays, wanted, strict=True):
+                assert array.read().tobytes() == values.tobytes(), (dtype, algorithm)
+        cube.free(*arrays)

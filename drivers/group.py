@@ -44,6 +44,7 @@ from .dtypes import ElementType, reducible
 from .handle import Handle
 from .lease import Lease
 from .memory import Array
+from .spmd import GroupRank, Rounds
 
 if TYPE_CHECKING:
     from .supernode import SuperNode
@@ -97,6 +98,12 @@ class Group:
     def __init__(self, supernode: SuperNode, cards: Sequence[int]) -> None:
         supernode.topology.check_group(cards)
         self.supernode, self.cards = supernode, tuple(cards)
+        #: What ranks have called, one by one.
+        self.rounds = Rounds(self)
+
+    def rank(self, member: int) -> GroupRank:
+        """The view of one member, for code that every rank runs."""
+        return GroupRank(self, self._member(member))
 
     def __len__(self) -> int:
         return len(self.cards)
@@ -190,7 +197,7 @@ class Group:
 
     def _member(self, root: int) -> int:
         if not 0 <= root < len(self):
-            raise ValueError(f"root must be a member from 0 to {len(self) - 1}, not {root}")
+            raise ValueError(f"members are numbered from 0 to {len(self) - 1}, and {root} is none")
         return root
 
     def _only(self, member: int, array: Array) -> list[Array | None]:

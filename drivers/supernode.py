@@ -31,6 +31,7 @@ from .handle import DEFAULT_TIMEOUT, Handle, OperationError, Result
 from .lease import Lease
 from .memory import Array
 from .routes import RouteTable, check_routes, route_words
+from .spmd import GroupRank
 from .stalls import explain_stall
 from .state import machine_state, take_machine_state
 
@@ -79,6 +80,8 @@ class SuperNode:
         self._backend, self._options, self._deadline = backend, dict(options), options["deadline"]
         self.devices = [Device(backend, rank, **options)
                         for rank in range(backend.topology.cards)]
+        #: The group of all cards, to which :meth:`rank` belongs.
+        self.world = Group(self, range(backend.topology.cards))
         self.active: list[Handle] = []
         self.routes: dict[int, RouteTable] = {}
         #: What is saved with the machine and is here again after a restore, by name: arrays,
@@ -476,12 +479,12 @@ class SuperNode:
         return sum(device.waited(total) for device, total in zip(devices, totals, strict=True))
 
 
-class Rank:
-    """One card, for code written from its point of view."""
+class Rank(GroupRank):
+    """One card, for code written from its point of view: a member of the group of all cards."""
 
     def __init__(self, supernode: SuperNode, rank: int) -> None:
+        super().__init__(supernode.world, rank)
         self.supernode = supernode
-        self.rank = rank
 
     @property
     def node(self) -> int:

@@ -11,6 +11,7 @@ README = Path(__file__).resolve().parents[2] / "README.md"
 def test_the_python_example_runs(capsys):
     code, = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
     exec(compile(code, str(README), "exec"), {})
-    gemm, allreduce = capsys.readouterr().out.splitlines()
+    gemm, allreduce, allgather = capsys.readouterr().out.splitlines()
     assert gemm.split()[1] == "128.0"
     assert allreduce.split()[-1] == "28.0"
+    assert "cycles by the model" in allgather

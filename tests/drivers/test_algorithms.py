@@ -41,7 +41,8 @@ TWO_RAILS = CardParams(router=RouterParams(rails=2))
 
 def task_of(kind: Collective, members: int, count: int, in_place: bool, rng) -> Task:
     """Blocks of ``count`` elements, or of up to so many."""
-    root, even = int(rng.integers(members)), rng.random() < 0.5
+    root = int(rng.integers(members)) if kind.rooted else 0
+    even = rng.random() < 0.5
     if kind is Collective.BARRIER:
         return Task(kind, members, ())
     if kind.whole:

@@ -31,7 +31,7 @@ The operators MIN and MAX are the sum of one operand and zero, which is exact.
 
 from collections.abc import Iterable
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -55,9 +55,60 @@ class Mode(data.Struct):
     largest: 1
 
 
-def _shifted(value: Value, left: int, width: int) -> Value:
-    """``value`` shifted by a constant, right if ``left`` is negative, cut to ``width`` bits."""
-    return (Cat(Const(0, left), value) if left >= 0 else value[-left:])[:width]
+class Numbers:
+    """Numbers between the stages of a lane: what it takes of a format to unpack and to pack.
+
+    Parameters
+    ----------
+    dtypes : iterable of DType
+        Types of the lane, whose width is that of the widest.
+    """
+
+    def __init__(self, dtypes: Iterable[DType]) -> None:
+        self.formats: dict[DType, FloatFormat] = {dtype: FLOATS[dtype] for dtype in dtypes}
+        forms = self.formats.values()
+        self.width = max(form.width for form in forms)
+        self.precision = max(form.precision for form in forms)
+        self.exponent_bits = max(form.exponent_bits for form in forms)
+        #: Exponent and fraction.
+        self.bits = self.precision - 1 + self.exponent_bits
+        #: What a format's constants are as numbers.
+        self.constants = data.StructLayout({
+            # The largest magnitude that is no NaN, and whether that is infinity.
+            "limit": unsigned(self.bits), "infinite": unsigned(1),
+            # The first magnitude that overflows (of E4M3 beyond its exponent's field), what it
+            # becomes, and a NaN.
+            "over": unsigned(self.bits), "overflow": unsigned(self.bits),
+            "nan": unsigned(self.bits),
+            # What to add to a sum for rounding, but for the bit that makes ties even, and that bit.
+            "half": unsigned(self.precision + _EXTRA),
+            "even": unsigned(self.precision + _EXTRA + 1),
+        })
+
+    def _left(self, form: FloatFormat) -> int:
+        """How far a number is to the left of the element at the top of the lane's word."""
+        return self.precision - self.width + form.exponent_bits
+
+    def unpack(self, form: FloatFormat, word: Value) -> Value:
+        """The number of an element at the top of ``word``, without its sign."""
+        size, left = Cat(Const(0, self.width - form.width),
+                         word[self.width - form.width:self.width - 1]), self._left(form)
+        return (Cat(Const(0, left), size) if left >= 0 else size[-left:])[:self.bits]
+
+    def pack(self, form: FloatFormat, number: Value, sign: Value) -> Value:
+        """The word with that element."""
+        left = -self._left(form)
+        size = (Cat(Const(0, left), number) if left >= 0 else number[-left:])[:self.width - 1]
+        return Cat(size, Const(0, self.width - 1 - len(size)), sign)
+
+    def look_up(self, form: FloatFormat) -> dict[str, int]:
+        """The constants of a format."""
+        short = self.precision - form.precision
+        codes = {"limit": form.limit, "over": form.limit + (not form.infinite),
+                 "overflow": form.overflow, "nan": form.nan}
+        even = 1 << _EXTRA + 1 + short
+        return {name: code << short for name, code in codes.items()} | {
+            "infinite": int(form.infinite), "half": (even >> 1) - 1, "even": even}
 
 
 class AdderLane(wiring.Component):
@@ -65,8 +116,8 @@ class AdderLane(wiring.Component):
 
     Parameters
     ----------
-    dtypes : iterable of DType
-        Types that it adds.
+    numbers : Numbers
+        Of the types that it adds.
 
     Members
     -------
@@ -76,26 +127,27 @@ class AdderLane(wiring.Component):
         Bit ``k``: it does, and moves on.
     mode : ``In(ArrayLayout(Mode, 4))``
         Of the operation in each stage.
+    first, last : ``In(numbers.constants)``
+        Of the formats in stages 0 and 3.
     a, b : ``In(width)``
         Elements, at the top.
     result : ``Out(width)``
         A register. Below the element it has no meaning.
     """
 
-    def __init__(self, dtypes: Iterable[DType]) -> None:
-        self.formats: dict[DType, FloatFormat] = {dtype: FLOATS[dtype] for dtype in dtypes}
-        self.width = width = max(form.width for form in self.formats.values())
+    def __init__(self, numbers: Numbers) -> None:
+        self.numbers = numbers
+        width = numbers.width
         super().__init__({
             "valid": In(LATENCY), "go": In(LATENCY), "mode": In(data.ArrayLayout(Mode, LATENCY)),
+            "first": In(numbers.constants), "last": In(numbers.constants),
             "a": In(width), "b": In(width), "result": Out(width),
         })
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        width = self.width
-        p = max(form.precision for form in self.formats.values())
-        exponent_bits = max(form.exponent_bits for form in self.formats.values())
-        low = p - 1 + exponent_bits  # bits of a number between stages, without its sign
+        numbers = self.numbers
+        p, exponent_bits = numbers.precision, numbers.exponent_bits
         sum_bits = p + _EXTRA + 1
 
         def value(stage: int, name: str, expression: Value) -> Signal:
@@ -114,42 +166,22 @@ class AdderLane(wiring.Component):
                 m.d.sync += held.eq(Cat(values.values()))
             return held
 
-        def by_format(stage: int, **values: dict[DType, Value | int]) -> list[Signal]:
-            """Values that depend on the format of the operation in a stage."""
-            signals = [Signal(max(Value.cast(each).shape().width for each in choices.values()),
-                              name=name) for name, choices in values.items()]
-            with m.If(self.valid[stage]), m.Switch(self.mode[stage].dtype):
-                for dtype in self.formats:
-                    with m.Case(dtype):
-                        m.d.comb += [signal.eq(choices[dtype]) for signal, choices in
-                                     zip(signals, values.values(), strict=True)]
-            return signals
-
-        def each(expression) -> dict[DType, Value | int]:
-            return {dtype: expression(form) for dtype, form in self.formats.items()}
-
-        def place(form: FloatFormat) -> int:
-            """How far a number between stages is to the left of an element's."""
-            return p - width + form.exponent_bits
-
         # 1: order by magnitude, align the smaller operand
         mode = self.mode[0]
-        a, b, limit, infinite_limit = by_format(
-            0,
-            a=each(lambda form: Cat(Const(0, width - form.width), self.a[width - form.width:])),
-            b=each(lambda form: Cat(Const(0, width - form.width), self.b[width - form.width:])),
-            limit=each(lambda form: form.limit << width - form.width),
-            infinite_limit=each(lambda form: int(form.infinite)))
-        a_size, b_size = a[:-1], b[:-1]
-        swap = value(0, "swap", b_size > a_size)
-        # −0 < +0. Of equal operands it does not matter which is taken.
-        b_less = Mux(a[-1] ^ b[-1], b[-1], ~swap ^ b[-1])
-        takes_b = value(0, "takes_b", Mux(mode.select, b_less ^ mode.largest, swap))
-        first = value(0, "first", Mux(takes_b, b, a))
-        second = value(0, "second", Mux(mode.select, 0, Mux(takes_b, a, b)))
-        big, small = by_format(
-            0, big=each(lambda form: _shifted(first[:-1], place(form), low)),
-            small=each(lambda form: _shifted(second[:-1], place(form), low)))
+        a, b = Signal(numbers.bits), Signal(numbers.bits)
+        with m.If(self.valid[0]), m.Switch(mode.dtype):
+            for dtype, form in numbers.formats.items():
+                with m.Case(dtype):
+                    m.d.comb += [a.eq(numbers.unpack(form, self.a)),
+                                 b.eq(numbers.unpack(form, self.b))]
+        # MIN and MAX take the operand of one sign, or that of the right magnitude; −0 < +0. Of
+        # equal ones it does not matter which.
+        a_sign, b_sign = self.a[-1], self.b[-1]
+        wanted = b_sign ^ mode.largest
+        takes_b = value(0, "takes_b", Mux(mode.select & (a_sign ^ b_sign), wanted,
+                                          (b > a) ^ (mode.select & ~wanted)))
+        big = value(0, "big", Mux(takes_b, b, a))
+        small = value(0, "small", Mux(mode.select, 0, Mux(takes_b, a, b)))
         big_exponent = value(0, "big_exponent", big[p - 1:] | ~big[p - 1:].any())
         small_field = small[p - 1:]
         # A subnormal has the exponent of the smallest normal number, and no hidden bit.
@@ -160,14 +192,15 @@ class AdderLane(wiring.Component):
         aligned = value(0, "aligned", Cat(
             Const(0, most), small[:p - 1], small_field.any()) >> shift)
         tail = most - _EXTRA + 1
-        minus = value(0, "minus", ~mode.select & (first[-1] ^ second[-1]))
-        infinite = value(0, "infinite", infinite_limit & (first[:-1] == limit))
-        nan = value(0, "nan", (a_size > limit) | (b_size > limit)
-                    | infinite & minus & (second[:-1] == limit))
+        minus = value(0, "minus", ~mode.select & (a_sign ^ b_sign))
+        limit = self.first.limit
+        infinite = value(0, "infinite", self.first.infinite & (big == limit))
         one = registers(
             0, big=Cat(big[:p - 1], big[p - 1:].any()),
             small=Cat(aligned[:tail].any(), aligned[tail:]),
-            exponent=big_exponent, sign=first[-1], minus=minus, infinite=infinite, nan=nan)
+            exponent=big_exponent, sign=Mux(takes_b, b_sign, a_sign), minus=minus,
+            infinite=infinite,
+            nan=(a > limit) | (b > limit) | infinite & minus & (small == limit))
 
         # 2: add or subtract
         big_long = Cat(Const(0, _EXTRA), one.big)
@@ -194,29 +227,18 @@ class AdderLane(wiring.Component):
                           sign=two.sign & ~(zero & two.minus), infinite=two.infinite, nan=two.nan)
 
         # 4: shift, round, pack
+        last = self.last
         normal = value(3, "normal", (three.total << three.shift)[:sum_bits])
-
-        def half_even(form: FloatFormat) -> Value:
-            """What to add so that cutting what is beyond the format rounds to nearest even."""
-            dropped = _EXTRA + 1 + p - form.precision
-            return (1 << dropped - 1) - 1 + normal[dropped]
-
         field = Mux(three.zero, 0, (three.exponent - three.shift)[:exponent_bits])
-        rounding, = by_format(3, rounding=each(half_even))
-        packed = value(3, "packed", (Cat(Const(0, sum_bits - 1), field)
-                                     + normal + rounding)[_EXTRA + 1:_EXTRA + 2 + low])
-
-        def finish(form: FloatFormat) -> Value:
-            """The element without its sign, if it is no NaN."""
-            # One bit more than the element's: E4M3's sums may have an exponent beyond its field.
-            size = _shifted(packed, -place(form), width)[width - form.width:]
-            over = size >= (form.limit if form.infinite else form.limit + 1)
-            code = Mux(three.infinite, form.limit, Mux(over, form.overflow, size))
-            return Cat(Const(0, width - form.width), Mux(three.nan, form.nan, code)
-                       )[:width - 1]
-
+        rounded = value(3, "rounded", (
+            Cat(Const(0, sum_bits - 1), field) + normal + last.half + (normal & last.even).any()
+        )[_EXTRA + 1:_EXTRA + 1 + numbers.bits])
+        number = value(3, "number", Mux(three.nan, last.nan, Mux(
+            three.infinite, last.limit, Mux(rounded >= last.over, last.overflow, rounded))))
         with m.If(self.go[3]), m.Switch(self.mode[3].dtype):
-            for dtype, form in self.formats.items():
+            for dtype, form in numbers.formats.items():
+                # What is below the format has served its rounding.
                 with m.Case(dtype):
-                    m.d.sync += self.result.eq(Cat(finish(form), three.sign & ~three.nan))
+                    m.d.sync += self.result.eq(
+                        numbers.pack(form, number, three.sign & ~three.nan))
         return m

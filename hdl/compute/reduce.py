@@ -22,11 +22,11 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.compute.adder import LATENCY, AdderLane, Mode
+from hdl.compute.adder import LATENCY, AdderLane, Mode, Numbers
 from hdl.compute.elements import ELEMENT_BYTES, FLOATS, INTEGERS, OPERATORS, FloatFormat
 from hdl.compute.fp8 import E4M3, E5M2
 from hdl.compute.integer import IntegerLane
@@ -35,7 +35,10 @@ from hdl.layouts import DType, ReduceOp
 __all__ = ["LATENCY", "Reducer", "combine"]
 
 _BYTES = tuple(dtype for dtype in FLOATS if ELEMENT_BYTES[dtype] == 1)
-_HALVES = tuple(dtype for dtype in FLOATS if ELEMENT_BYTES[dtype] <= 2)
+_HALVES = tuple(dtype for dtype in FLOATS if ELEMENT_BYTES[dtype] == 2)
+#: Types of the float lanes.
+_NUMBERS = {"wide": Numbers(FLOATS), "half": Numbers([*_HALVES, *_BYTES]),
+            "small": Numbers(_BYTES)}
 
 
 class _Use(data.Struct):
@@ -84,7 +87,7 @@ class Reducer(wiring.Component):
             with m.Switch(self.dtype):
                 with m.Case(DType.F32):
                     m.d.comb += use[0].wide.eq(1)
-                with m.Case(DType.BF16, DType.F16):
+                with m.Case(*_HALVES):
                     m.d.comb += [use[0].wide.eq(1), use[0].half.eq(1)]
                 with m.Case(*_BYTES):
                     m.d.comb += [use[0].wide.eq(1), use[0].half.eq(1), use[0].small.eq(1)]
@@ -102,38 +105,51 @@ class Reducer(wiring.Component):
         ]
 
         # What lanes of one kind need: they have it in common, so a simulator tests it once.
-        valid, go = {}, {}
+        common: dict[str, dict[str, Value]] = {}
         for kind in ("wide", "half", "small", "integer"):
-            valid[kind] = Signal(LATENCY, name=f"{kind}_valid")
-            go[kind] = Signal(LATENCY, name=f"{kind}_go")
-            m.d.comb += valid[kind].eq(Cat(each[kind] for each in use[:LATENCY]))
+            valid, go = (Signal(LATENCY, name=f"{kind}_{name}") for name in ("valid", "go"))
+            m.d.comb += valid.eq(Cat(each[kind] for each in use[:LATENCY]))
             with m.If(self.enable):
-                m.d.comb += go[kind].eq(valid[kind])
+                m.d.comb += go.eq(valid)
+            common[kind] = {"valid": valid, "go": go}
+        for kind, numbers in _NUMBERS.items():
+            for name, stage in (("first", 0), ("last", LATENCY - 1)):
+                found = Signal(numbers.constants, name=f"{kind}_{name}")
+                with m.If(use[stage][kind]), m.Switch(mode[stage].dtype):
+                    for dtype, form in numbers.formats.items():
+                        with m.Case(dtype):
+                            m.d.comb += [found[constant].eq(value) for constant, value in
+                                         numbers.look_up(form).items()]
+                common[kind][name] = found
 
-        def lane(kind: str, word: int, first: int, lane: AdderLane | IntegerLane) -> Signal:
-            """The result of a lane that begins at byte ``first`` of a word."""
-            start = 32 * word + 8 * first
-            m.submodules[f"{kind}{word}" + (f"_{first}" if kind == "small" else "")] = lane
+        def lane(kind: str, name: str, first: int, lane: AdderLane | IntegerLane) -> Signal:
+            """The result of a lane that begins at byte ``first`` of the flit."""
+            m.submodules[f"{kind}{name}"] = lane
             m.d.comb += [
-                lane.valid.eq(valid[kind]), lane.go.eq(go[kind]),
-                lane.a.eq(self.a[start:start + len(lane.a)]),
-                lane.b.eq(self.b[start:start + len(lane.b)]),
+                lane.a.eq(self.a[8 * first:8 * first + len(lane.a)]),
+                lane.b.eq(self.b[8 * first:8 * first + len(lane.b)]),
+                *(getattr(lane, port).eq(value) for port, value in common[kind].items()),
                 *(lane.mode[stage].eq(mode[stage]) for stage in range(LATENCY))]
             return lane.result
 
-        words = []
+        by_size: dict[str, list[Value]] = {kind: [] for kind in common}
         for word in range(self.flit_bytes // 4):
-            wide = lane("wide", word, 0, AdderLane(FLOATS))
-            half = lane("half", word, 0, AdderLane(_HALVES))
-            low = lane("small", word, 0, AdderLane(_BYTES))
-            high = lane("small", word, 2, AdderLane(_BYTES))
-            integer = lane("integer", word, 0, IntegerLane())
-            words.append(Mux(done.integer, integer, Cat(
-                Mux(done.small, low, Mux(done.half, half[:8], wide[:8])),
-                Mux(done.half, half[8:], wide[8:16]),
-                Mux(done.small, high, wide[16:24]), wide[24:])))
-        with m.If(self.result_valid):
-            m.d.comb += self.result.eq(Cat(words))
+            wide = lane("wide", f"{word}", 4 * word, AdderLane(_NUMBERS["wide"]))
+            half = lane("half", f"{word}", 4 * word, AdderLane(_NUMBERS["half"]))
+            low = lane("small", f"{word}_0", 4 * word, AdderLane(_NUMBERS["small"]))
+            high = lane("small", f"{word}_2", 4 * word + 2, AdderLane(_NUMBERS["small"]))
+            by_size["wide"].append(wide)
+            by_size["half"] += [half, wide[16:]]
+            by_size["small"] += [low, half[8:], high, wide[24:]]
+            by_size["integer"].append(lane("integer", f"{word}", 4 * word, IntegerLane()))
+        with m.If(done.small):
+            m.d.comb += self.result.eq(Cat(by_size["small"]))
+        with m.Elif(done.half):
+            m.d.comb += self.result.eq(Cat(by_size["half"]))
+        with m.Elif(done.wide):
+            m.d.comb += self.result.eq(Cat(by_size["wide"]))
+        with m.Elif(done.integer):
+            m.d.comb += self.result.eq(Cat(by_size["integer"]))
         return m
 
 

@@ -204,8 +204,7 @@ class AdderLane(wiring.Component):
 
         # 2: add or subtract
         big_long = Cat(Const(0, _EXTRA), one.big)
-        total = value(1, "total", Mux(one.minus, big_long - one.small,
-                                      big_long + one.small)[:sum_bits])
+        total = Mux(one.minus, big_long - one.small, big_long + one.small)[:sum_bits]
         two = registers(1, total=total, exponent=one.exponent, sign=one.sign, minus=one.minus,
                         infinite=one.infinite, nan=one.nan)
 

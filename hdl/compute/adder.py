@@ -90,16 +90,17 @@ class Numbers:
         return self.precision - self.width + form.exponent_bits
 
     def unpack(self, form: FloatFormat, word: Value) -> Value:
-        """The number of an element at the top of ``word``, without its sign."""
+        """The number of an element at the top of ``word``, its sign on top."""
         size, left = Cat(Const(0, self.width - form.width),
                          word[self.width - form.width:self.width - 1]), self._left(form)
-        return (Cat(Const(0, left), size) if left >= 0 else size[-left:])[:self.bits]
+        number = Cat(Const(0, left), size) if left >= 0 else size[-left:]
+        return Cat(number, Const(0, self.bits - len(number)), word[-1])
 
-    def pack(self, form: FloatFormat, number: Value, sign: Value) -> Value:
+    def pack(self, form: FloatFormat, number: Value) -> Value:
         """The word with that element."""
-        left = -self._left(form)
-        size = (Cat(Const(0, left), number) if left >= 0 else number[-left:])[:self.width - 1]
-        return Cat(size, Const(0, self.width - 1 - len(size)), sign)
+        left, size = -self._left(form), number[:-1]
+        size = (Cat(Const(0, left), size) if left >= 0 else size[-left:])[:self.width - 1]
+        return Cat(size, number[-1])
 
     def look_up(self, form: FloatFormat) -> dict[str, int]:
         """The constants of a format."""
@@ -167,77 +168,77 @@ class AdderLane(wiring.Component):
             return held
 
         # 1: order by magnitude, align the smaller operand
-        mode = self.mode[0]
-        a, b = Signal(numbers.bits), Signal(numbers.bits)
+        mode, limit = self.mode[0], self.first.limit
+        a, b = Signal(numbers.bits + 1), Signal(numbers.bits + 1)
         with m.If(self.valid[0]), m.Switch(mode.dtype):
             for dtype, form in numbers.formats.items():
                 with m.Case(dtype):
                     m.d.comb += [a.eq(numbers.unpack(form, self.a)),
                                  b.eq(numbers.unpack(form, self.b))]
-        # MIN and MAX take the operand of one sign, or that of the right magnitude; −0 < +0. Of
-        # equal ones it does not matter which.
-        a_sign, b_sign = self.a[-1], self.b[-1]
-        wanted = b_sign ^ mode.largest
-        takes_b = value(0, "takes_b", Mux(mode.select & (a_sign ^ b_sign), wanted,
-                                          (b > a) ^ (mode.select & ~wanted)))
-        big = value(0, "big", Mux(takes_b, b, a))
-        small = value(0, "small", Mux(mode.select, 0, Mux(takes_b, a, b)))
+        # A SUM takes the larger magnitude first. MIN and MAX take one of two signs (−0 < +0), or the
+        # magnitude that is right for the sign; of equal operands it does not matter which.
+        takes_b = ((b[:-1] > a[:-1]) & ~(mode.select & (a[-1] ^ b[-1]))
+                   ^ mode.select & ~(mode.largest ^ a[-1]))
+        ordered = value(0, "ordered", Mux(takes_b, Cat(b, a), Cat(a, b)))
+        big, small = ordered[:numbers.bits], ordered[numbers.bits + 1:-1]
+        fraction, field = small[:p - 1], small[p - 1:]
         big_exponent = value(0, "big_exponent", big[p - 1:] | ~big[p - 1:].any())
-        small_field = small[p - 1:]
         # A subnormal has the exponent of the smallest normal number, and no hidden bit.
         distance = value(0, "distance",
-                         (big_exponent - (small_field | ~small_field.any()))[:exponent_bits])
+                         (big_exponent - (field | ~field.any()))[:exponent_bits])
         most = 2 ** (p + _EXTRA).bit_length() - 1
         shift = Mux(distance > most, most, distance)[:min(most.bit_length(), exponent_bits)]
-        aligned = value(0, "aligned", Cat(
-            Const(0, most), small[:p - 1], small_field.any()) >> shift)
+        aligned = value(0, "aligned", Cat(Const(0, most), fraction, field.any()) >> shift)
         tail = most - _EXTRA + 1
-        minus = value(0, "minus", ~mode.select & (a_sign ^ b_sign))
-        limit = self.first.limit
-        infinite = value(0, "infinite", self.first.infinite & (big == limit))
         one = registers(
             0, big=Cat(big[:p - 1], big[p - 1:].any()),
-            small=Cat(aligned[:tail].any(), aligned[tail:]),
-            exponent=big_exponent, sign=Mux(takes_b, b_sign, a_sign), minus=minus,
-            infinite=infinite,
-            nan=(a > limit) | (b > limit) | infinite & minus & (small == limit))
+            small=Mux(mode.select, 0, Cat(aligned[:tail].any(), aligned[tail:])),
+            exponent=big_exponent, sign=ordered[numbers.bits],
+            minus=~mode.select & (ordered[numbers.bits] ^ ordered[-1]),
+            infinite=self.first.infinite & (big == limit),
+            both_infinite=self.first.infinite & (small == limit),
+            nan=(a[:-1] > limit) | (b[:-1] > limit))
 
         # 2: add or subtract
-        big_long = Cat(Const(0, _EXTRA), one.big)
-        total = Mux(one.minus, big_long - one.small, big_long + one.small)[:sum_bits]
-        two = registers(1, total=total, exponent=one.exponent, sign=one.sign, minus=one.minus,
-                        infinite=one.infinite, nan=one.nan)
+        other = Cat(one.small, Const(0, 1)) ^ one.minus.replicate(sum_bits)
+        two = registers(
+            1, total=(Cat(Const(0, _EXTRA), one.big) + other + one.minus)[:sum_bits],
+            exponent=one.exponent, sign=one.sign, minus=one.minus, infinite=one.infinite,
+            nan=one.nan | one.both_infinite & one.minus)
 
-        # 3: how far to shift left
+        # 3: how far to shift left. Each step halves what is left of the sum, above a bit of the
+        # shift that says whether the upper half was empty.
         steps = (sum_bits - 1).bit_length()
-        top = 1 << (1 << steps) - 1
-        pad = (1 << steps) - sum_bits
-        rest = value(2, "marked", (Cat(Const(0, pad), two.total)
-                                   | (Const(top, 1 << steps) >> two.exponent))[:1 << steps])
-        count: list[Signal] = []
+        width = 1 << steps
+        rest = value(2, "marked", (Cat(Const(0, width - sum_bits), two.total)
+                                   | (Const(1 << width - 1, width) >> two.exponent))[:width])
+        count: list[Value] = []
         for step in reversed(range(steps)):
             half = 1 << step
-            clear = value(2, f"clear{half}", ~rest[-half:].any())
-            count.insert(0, clear)
-            # Only the part that the next step looks at is kept.
-            rest = value(2, f"rest{half}", Mux(clear, rest[:-half], rest[half:])[-half:])
-        zero = value(2, "zero", ~two.total.any())
-        three = registers(2, total=two.total, shift=Cat(count), zero=zero, exponent=two.exponent,
-                          sign=two.sign & ~(zero & two.minus), infinite=two.infinite, nan=two.nan)
+            upper, lower = rest[half:], rest[:half]
+            found = Mux(upper.any(), Cat(Const(0, 1), upper), Cat(Const(1, 1), lower))
+            if step:
+                found = value(2, f"step{step}", found)
+            count.insert(0, found[0])
+            rest = found[1:]
+        three = registers(2, total=two.total, shift=Cat(count), zero=~two.total.any(),
+                          exponent=two.exponent, sign=two.sign, minus=two.minus,
+                          infinite=two.infinite, nan=two.nan)
 
         # 4: shift, round, pack
         last = self.last
         normal = value(3, "normal", (three.total << three.shift)[:sum_bits])
-        field = Mux(three.zero, 0, (three.exponent - three.shift)[:exponent_bits])
         rounded = value(3, "rounded", (
-            Cat(Const(0, sum_bits - 1), field) + normal + last.half + (normal & last.even).any()
+            Cat(Const(0, sum_bits - 1),
+                Mux(three.zero, 0, (three.exponent - three.shift)[:exponent_bits]))
+            + normal + last.half + (normal & last.even).any()
         )[_EXTRA + 1:_EXTRA + 1 + numbers.bits])
-        number = value(3, "number", Mux(three.nan, last.nan, Mux(
-            three.infinite, last.limit, Mux(rounded >= last.over, last.overflow, rounded))))
+        number = value(3, "number", Mux(three.nan, last.nan, Cat(
+            Mux(three.infinite, last.limit, Mux(rounded >= last.over, last.overflow, rounded)),
+            three.sign & ~(three.zero & three.minus))))
         with m.If(self.go[3]), m.Switch(self.mode[3].dtype):
             for dtype, form in numbers.formats.items():
                 # What is below the format has served its rounding.
                 with m.Case(dtype):
-                    m.d.sync += self.result.eq(
-                        numbers.pack(form, number, three.sign & ~three.nan))
+                    m.d.sync += self.result.eq(numbers.pack(form, number))
         return m

@@ -12,7 +12,6 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..layouts import DType
 from .adder import LATENCY, Mode
 
 __all__ = ["IntegerLane"]
@@ -25,6 +24,8 @@ class IntegerLane(wiring.Component):
     -------
     valid, go, mode : inputs
         As of :class:`~hdl.compute.adder.AdderLane`.
+    cut : ``In(32)``
+        Bits whose carry goes nowhere: the top ones of bytes if elements are bytes, or none.
     a, b : ``In(32)``
     result : ``Out(32)``
         A register.
@@ -33,25 +34,23 @@ class IntegerLane(wiring.Component):
     valid: In(LATENCY)
     go: In(LATENCY)
     mode: In(data.ArrayLayout(Mode, LATENCY))
+    cut: In(32)
     a: In(32)
     b: In(32)
     result: Out(32)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        a, b, mode = self.a, self.b, self.mode[0]
-        tops = sum(0x80 << 8 * byte for byte in range(4))
-        cut = Signal(32)  # bits whose carry is dropped
-        small, found = Signal(), Signal(32)
+        a, b, mode, cut = self.a, self.b, self.mode[0], self.cut
+        found = Signal(32)
         stages = [Signal(32, name=f"stage{stage}", reset_less=True)
                   for stage in range(LATENCY - 1)]
         with m.If(self.valid[0]):
-            m.d.comb += [small.eq(mode.dtype == DType.I8), cut.eq(Mux(small, tops, 0))]
             with m.If(mode.select):
                 less = a.as_signed() < b.as_signed()
                 for byte in range(4):
                     x, y = a.word_select(byte, 8), b.word_select(byte, 8)
-                    takes_a = Mux(small, x.as_signed() < y.as_signed(), less) ^ mode.largest
+                    takes_a = Mux(cut[7], x.as_signed() < y.as_signed(), less) ^ mode.largest
                     m.d.comb += found.word_select(byte, 8).eq(Mux(takes_a, x, y))
             with m.Else():
                 m.d.comb += found.eq((a & ~cut) + (b & ~cut) ^ (a ^ b) & cut)

@@ -122,6 +122,12 @@ class Reducer(wiring.Component):
                                          numbers.look_up(form).items()]
                 common[kind][name] = found
 
+        # A sum of bytes drops the carries out of their top bits.
+        cut = Signal(32)
+        with m.If(use[0].integer & (self.dtype == DType.I8)):
+            m.d.comb += cut.eq(0x80808080)
+        common["integer"]["cut"] = cut
+
         def lane(kind: str, name: str, first: int, lane: AdderLane | IntegerLane) -> Signal:
             """The result of a lane that begins at byte ``first`` of the flit."""
             m.submodules[f"{kind}{name}"] = lane

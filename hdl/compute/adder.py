@@ -175,8 +175,8 @@ class AdderLane(wiring.Component):
                 with m.Case(dtype):
                     m.d.comb += [a.eq(numbers.unpack(form, self.a)),
                                  b.eq(numbers.unpack(form, self.b))]
-        # A SUM takes the larger magnitude first. MIN and MAX take one of two signs (−0 < +0), or the
-        # magnitude that is right for the sign; of equal operands it does not matter which.
+        # A SUM takes the larger magnitude first. MIN and MAX take one of two signs (−0 < +0), or
+        # the magnitude that is right for the sign; of equal operands it does not matter which.
         takes_b = ((b[:-1] > a[:-1]) & ~(mode.select & (a[-1] ^ b[-1]))
                    ^ mode.select & ~(mode.largest ^ a[-1]))
         ordered = value(0, "ordered", Mux(takes_b, Cat(b, a), Cat(a, b)))

@@ -105,6 +105,11 @@ class Rounds:
         #: Of each (sender, receiver): messages that one of them has called.
         self._messages: dict[tuple[int, int], deque[tuple[bool, Array, RankHandle]]] = {}
 
+    @property
+    def open(self) -> bool:
+        """Whether some members have called what others have not."""
+        return bool(self._open) or any(self._messages.values())
+
     def message(self, sender: int, receiver: int, sends: bool, array: Array) -> RankHandle:
         """Take one end of a message between two members; start it with the other one."""
         cards = self._group.cards

@@ -34,8 +34,12 @@ def machine_state(machine: SuperNode) -> dict[str, Any]:
     Raises
     ------
     ValueError
-        If something is kept that is no plain data, array or handle.
+        If something is kept that is no plain data, array or handle, or ranks have called a
+        collective that others have not.
     """
+    if machine.world.rounds.open:
+        raise ValueError("some ranks have called a collective that others have not: a machine is "
+                         "saved before the first of them has, or after the last")
     numbers: dict[int, int] = {}
     operations: list[Operation] = []
 
@@ -85,7 +89,8 @@ def _handle_state(handle: Handle, number: Any) -> dict[str, Any]:
             "held": to_plain(handle.lease.held), "order": to_plain(handle.order),
             # A program is short; a schedule has as many lists as members, and is not kept.
             "program": to_plain(handle.schedule if isinstance(handle.schedule, Program) else None),
-            "algorithm": handle.algorithm, "result": to_plain(handle.result)}
+            "algorithm": handle.algorithm,
+            "reason": handle.reason, "result": to_plain(handle.result)}
 
 
 def _handle(machine: SuperNode, saved: Mapping[str, Any],
@@ -95,6 +100,7 @@ def _handle(machine: SuperNode, saved: Mapping[str, Any],
                   Lease(machine.devices, held),
                   schedule=from_plain(Program | None, saved["program"]),
                   order=tuple(saved["order"]), algorithm=saved["algorithm"],
+                  reason=saved["reason"],
                   result=from_plain(Result | None, saved["result"]))
 
 

@@ -39,7 +39,7 @@ def launch(sn, *lists):
     for device, commands in zip(sn.devices, lists, strict=True):
         if commands:
             device.stage(operation, LIST_QUEUE, [*commands[:-1], commands[-1].signalling()])
-    return sn._launch(operation, Bound({}), Lease(sn.devices))
+    return sn.launch(operation, Bound({}), Lease(sn.devices))
 
 
 def test_a_chain_of_counters_ends_at_the_one_that_nobody_raises():

@@ -147,7 +147,7 @@ def test_a_machine_that_failed_to_be_saved_goes_on(tmp_path, seed):
 
 #: Attributes that are no state of the drivers: what they are made of, and links to each other.
 NO_STATE = {
-    "SuperNode": {"_backend", "_options", "_deadline", "_autosave"},
+    "SuperNode": {"_backend", "_options", "_deadline", "_autosave", "world"},
     "Device": {"backend", "rank", "_registers", "_records", "_record_count", "_deadline"},
     "Allocator": {"_name", "_align", "_size"},
     "CounterPool": {"_name"},
@@ -162,7 +162,8 @@ STATE = {
                "_next_tag", "_tails", "_waited", "_recent"},
     "Allocator": {"_holes", "_used"},
     "CounterPool": {"_totals", "_free"},
-    "Handle": {"operation", "bound", "lease", "schedule", "order", "algorithm", "result"},
+    "Handle": {"operation", "bound", "lease", "schedule", "order", "algorithm", "reason",
+               "result"},
     "_Queue": {"tail", "head", "waiting"},
     "_Staged": {"operation", "tag", "commands", "taken"},
     "Operation": {"name", "pending", "records"},
@@ -184,6 +185,16 @@ def test_every_attribute_of_the_drivers_is_saved_or_known_to_be_no_state(tmp_pat
     machine.save(tmp_path / "a.ckpt")
     with emu.restore(tmp_path / "a.ckpt") as again:
         assert _plain(again) == _plain(machine)
+
+
+def test_a_machine_whose_ranks_are_in_the_middle_of_a_call_is_not_saved(tmp_path):
+    with emu.open("ring:2", preset="small", memory_bytes=1 << 20) as machine:
+        arrays = [machine.rank(card).malloc(4, "f32") for card in range(2)]
+        machine.rank(0).allreduce(arrays[0])
+        with pytest.raises(ValueError, match="some ranks have called a collective that others"):
+            machine.save(tmp_path / "a.ckpt")
+        machine.rank(1).allreduce(arrays[1]).wait()
+        machine.save(tmp_path / "a.ckpt")
 
 
 def _plain(value: Any, depth: int = 0) -> Any:

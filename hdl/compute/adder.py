@@ -38,7 +38,7 @@ from amaranth.lib.wiring import In, Out
 from ..layouts import DType
 from .elements import FLOATS, FloatFormat
 
-__all__ = ["LATENCY", "AdderLane", "Mode"]
+__all__ = ["LATENCY", "AdderLane", "Mode", "Numbers"]
 
 #: Cycles from operands to the result.
 LATENCY = 4

@@ -30,7 +30,7 @@ def even_task(kind: Collective, count: int) -> Task:
 
 
 @pytest.mark.parametrize(("name", "kind"), PAIRS)
-@pytest.mark.parametrize("count", [2, 1000, 40_000])
+@pytest.mark.parametrize("count", [2, 1000, pytest.param(40_000, marks=pytest.mark.slow)])
 def test_predicted_cycles_are_near_those_of_the_machine(cube, name, kind, count):
     task = even_task(kind, count)
     setting = Setting.of(cube.topology, cube.params, range(8), 4)

@@ -247,6 +247,9 @@ def random_request(rx, rng, window):
         addend = rng.randrange(window // 32) * 32 + lane
         if rng.random() < 0.1:
             addend = rng.choice([addend ^ 4, SIZE - 64 + lane, (1 << 48) - 32 + lane])
+        if addend < header["address"] < addend + len(payload):
+            # Within a packet, what is read above what was written is open.
+            addend = header["address"]
     flits = -(-(header["address"] % 32 + len(payload)) // 32) + (addend is not None)
     if payload and rng.random() < 0.1:
         cut = rng.randrange(1, flits + 1)

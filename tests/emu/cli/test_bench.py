@@ -101,7 +101,7 @@ def test_a_plot_is_a_drawing_and_one_place_is_enough(tmp_path: Any, capsys: Any)
     ("allreduce --topology ring:2 -b 64 -e 8", ["--maxbytes", "8", "64"]),
     ("allreduce --topology ring:2 -f 1", ["1", "x>=2"]),
     ("allreduce --topology ring:2 -e 1.5K", ["'1.5K'", "K, M or G"]),
-    ("allreduce --topology ring:2 --dtype i8", ["'i8'", "f32", "bf16"]),
+    ("allreduce --topology ring:2 --dtype u8", ["'u8'", "f32", "bf16"]),
 ])
 def test_a_bad_request_is_named(line: str, named: list[str], capsys: Any) -> None:
     outcome = invoke(capsys, f"bench {line}")

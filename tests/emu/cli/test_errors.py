@@ -32,7 +32,7 @@ USAGE = [
     ("run allreduce --topology ring:2 --bytes 1.5K", ["'1.5K'", "K, M or G"]),
     ("run allreduce --topology ring:2 --bytes 2T", ["'2T'", "K, M or G"]),
     ("run allreduce --topology ring:2 --dtype f64", ["'f64'", "f32", "bf16"]),
-    ("run allreduce --topology ring:2 --dtype i32", ["'i32'", "f32", "bf16"]),
+    ("run allreduce --topology ring:2 --dtype u8", ["'u8'", "f32", "bf16"]),
     ("run allreduce --topology ring:2 --algorithm star", ["'star'", "ring", "tree"]),
     ("run broadcast --topology ring:2 --root 2", ["2", "ring:2", "0 to 1"]),
     ("run allreduce --topology ring:2 --preset huge", ["'huge'", "default", "small"]),
